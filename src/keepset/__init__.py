@@ -1,0 +1,12 @@
+"""keepset chooses what a learner should remember: the few points that cover several views at once."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from .selection import Selection, coverage, select, select_per_class
+
+try:
+    __version__ = version("keepset")
+except PackageNotFoundError:  # run from source
+    __version__ = "0.0.0"
+
+__all__ = ["Selection", "coverage", "select", "select_per_class"]

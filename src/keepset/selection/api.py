@@ -1,0 +1,311 @@
+"""select, select_per_class and coverage, and the table of selectors behind them."""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .cover import maxherding, mers, mers_probcover, probcover
+from .geometry import cloud
+from .inputs import (
+    Array,
+    Generator,
+    Views,
+    as_kind,
+    check_range,
+    name_views,
+    nearest_name,
+    read_generator,
+    read_indices,
+    read_labels,
+    read_vector,
+    read_view,
+    read_views,
+    whole_number,
+)
+from .kernels import median_bandwidth
+from .options import Cover
+from .rainbow import rainbow
+from .result import Selection, uncovered_selection
+from .simple import closest, herding, random
+from .teal import teal
+
+Label = int | str
+Selector = Callable[..., Selection]
+
+COVER = tuple(field.name for field in fields(Cover))
+PER_POINT = ("uncertainty", "point_weights")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the table of selectors."""
+
+    function: Selector
+    views: str
+    """Which views it reads: none, one, all."""
+    options: tuple[str, ...]
+    summary: str
+
+
+SELECTORS: Mapping[str, Entry] = {
+    "random": Entry(random, "none", (), "uniform, without replacement"),
+    "herding": Entry(herding, "one", ("view",), "running mean towards the class mean (iCaRL)"),
+    "closest": Entry(closest, "one", ("view",), "closest to the class mean"),
+    "teal": Entry(teal, "one", ("view",), "typical points of ever more clusters (TEAL)"),
+    "rainbow": Entry(rainbow, "none", ("uncertainty",), "evenly from certain to uncertain (Rainbow Memory)"),
+    "probcover": Entry(probcover, "one", ("view", *COVER), "hard cover: most points within a radius"),
+    "maxherding": Entry(maxherding, "one", ("view", *COVER), "soft cover: largest mean similarity to a kept point"),
+    "mers-probcover": Entry(mers_probcover, "all", COVER, "hard cover of all views at once"),
+    "mers": Entry(mers, "all", COVER, "soft cover of all views at once (the default)"),
+}
+ALIASES = {"mers-maxherding": "mers"}
+
+
+def select(
+    views: Views,
+    budget: int,
+    *,
+    method: str | Selector = "mers",
+    generator: Generator = None,
+    start: Any = None,
+    **options: Any,
+) -> Selection:
+    """Choose `budget` of the points that `views` describe.
+
+    views: one (n, d) array, a list of them, or a mapping name -> array; numpy or torch, any float type.
+    method: a name of `keepset ls`, or a function `(views, budget, *, generator, **options) -> Selection`.
+    generator: an int or a torch.Generator; None is the seed 0.
+    start: points already kept; they count as covered and are not returned.
+
+    >>> import numpy
+    >>> points = numpy.array([[1, 0.1], [1, 0], [1, -0.1], [0, 1]])  # three close together and a lone one
+    >>> select(points, budget=2).indices
+    array([1, 3])
+    """
+    named = name_views(views)
+    count = len(next(iter(named.values())))
+    kept = torch.empty(0, dtype=torch.int64) if start is None else read_indices("start", start, count)
+    candidates = count - len(kept)
+    wanted = check_range("budget", budget, 1, candidates, "the number of candidates")
+    chosen = _call(method, read_views(named), wanted, read_generator(generator), kept, options)
+    return _as_passed(chosen, next(iter(named.values())))
+
+
+def select_per_class(
+    views: Views,
+    labels: Any,
+    budget: int | Mapping[Any, int],
+    *,
+    method: str | Selector = "mers",
+    generator: Generator = None,
+    **options: Any,
+) -> dict[Label, Selection]:
+    """`select` within each class; the indices are rows of the arrays passed in.
+
+    labels: (n,) integers or strings. budget: one number, or a mapping by class; 0 gives an empty Selection, and a class
+    with fewer points than its budget gives all it has. Options with one value a point are sliced like the views.
+    A class's picks depend on its own points and the seed alone, not on the other classes (but for bandwidth="episode").
+
+    >>> import numpy
+    >>> points = numpy.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1]])
+    >>> {label: list(chosen) for label, chosen in select_per_class(points, ["a", "b", "a", "b"], budget=1).items()}
+    {'a': [0], 'b': [1]}
+    """
+    named = name_views(views)
+    first = next(iter(named.values()))
+    array = read_labels(labels, len(first))
+    classes: list[Label] = np.unique(array).tolist()
+    budgets = _budgets(budget, classes)
+    if options.get("bandwidth") == "episode" and not callable(method):
+        options = {**options, "bandwidth": _episode_bandwidths(named, method, options)}
+    seed = int(torch.randint(2**62, (), generator=read_generator(generator)))
+    found: dict[Label, Selection] = {}
+    for label in classes:
+        rows = torch.from_numpy(np.flatnonzero(array == label))
+        own = torch.Generator().manual_seed(seed ^ zlib.crc32(repr(label).encode()))
+        try:
+            chosen = _select_class(named, rows, budgets[label], method, own, options)
+        except ValueError as error:
+            raise ValueError(f"class {label!r}: {error}") from None
+        found[label] = _as_passed(replace(chosen, indices=rows[torch.as_tensor(chosen.indices).cpu()]), first)
+    return found
+
+
+def coverage(views: Views, indices: Any, *, method: str = "mers", **options: Any) -> float:
+    """The coverage F, in 0..1, that the points `indices` reach under a cover method and its options.
+
+    The yardstick to compare any choices of the same size with.
+
+    >>> import numpy
+    >>> points = numpy.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1]])
+    >>> coverage(points, [0, 2]) > coverage(points, [0, 1])
+    True
+    """
+    named = name_views(views)
+    kept = read_indices("indices", indices, len(next(iter(named.values()))))
+    if not len(kept):
+        raise ValueError("indices must hold at least one point, got none")
+    entry = SELECTORS[_known(method)]
+    if "bandwidth" not in entry.options:
+        raise ValueError(f"method must be a cover method (mers, maxherding, probcover, mers-probcover), got {method!r}")
+    return _call(method, read_views(named), 0, read_generator(None), kept, options).objective
+
+
+# ---------------------------------------------------------------- the steps
+
+
+def _known(method: str) -> str:
+    method = ALIASES.get(method, method)
+    if method not in SELECTORS:
+        raise ValueError(f"unknown selector {method!r}; {nearest_name(method, [*SELECTORS, *ALIASES])} see keepset ls")
+    return method
+
+
+def _call(
+    method: str | Selector,
+    views: dict[str, Tensor],
+    budget: int,
+    generator: torch.Generator,
+    start: Tensor,
+    options: Mapping[str, Any],
+) -> Selection:
+    if callable(method):
+        return _call_own(method, views, budget, generator, start, options)
+    name = _known(method)
+    entry = SELECTORS[name]
+    for option in options:
+        if option not in entry.options:
+            raise ValueError(_unknown_option(name, option))
+    chosen = entry.function(views, budget, generator=generator, start=start, **options)
+    return replace(chosen, method=name)
+
+
+def _unknown_option(name: str, option: str) -> str:
+    others = [other for other, entry in SELECTORS.items() if option in entry.options]
+    if others:
+        return f"option {option!r} is not for {name}, but for {', '.join(others)}; leave it out or choose one of these"
+    known = SELECTORS[name].options
+    return f"unknown option {option!r} for {name}; {nearest_name(option, known) if known else 'it takes none'}"
+
+
+def _call_own(
+    method: Selector,
+    views: dict[str, Tensor],
+    budget: int,
+    generator: torch.Generator,
+    start: Tensor,
+    options: Mapping[str, Any],
+) -> Selection:
+    """A selector of the caller's: it may return a Selection or any sequence of indices, which is checked."""
+    name = getattr(method, "__name__", type(method).__name__)
+    if len(start):
+        if "start" not in inspect.signature(method).parameters:
+            raise ValueError(
+                f"start= was given, but the selector {name} takes no such argument; add it or leave start out"
+            )
+        options = {**options, "start": start}
+    result = method(views, budget, generator=generator, **options)
+    count = len(next(iter(views.values())))
+    indices = read_indices(f"what the selector {name} returned", getattr(result, "indices", result), count)
+    if len(indices) != budget:
+        raise ValueError(f"the selector {name} must return {budget} indices (the budget), got {len(indices)}")
+    if isinstance(result, Selection):
+        return replace(result, indices=indices, method=result.method or name)
+    return uncovered_selection(indices, name)
+
+
+def _as_passed(chosen: Selection, like: Array) -> Selection:
+    """The result's arrays as numpy or torch, like the views."""
+    return replace(
+        chosen,
+        indices=as_kind(torch.as_tensor(chosen.indices), like),
+        gains=as_kind(torch.as_tensor(chosen.gains), like),
+        shares={name: as_kind(torch.as_tensor(share), like) for name, share in chosen.shares.items()},
+    )
+
+
+def _budgets(budget: object, classes: list[Label]) -> dict[Label, int]:
+    """Class -> budget for every class there is, and no other."""
+    if not isinstance(budget, Mapping):
+        return dict.fromkeys(classes, _class_budget("budget", budget))
+    given = {_plain(label): value for label, value in budget.items()}
+    for label in given:
+        if label not in classes:
+            raise ValueError(f"budget names class {label!r}, which has no points in labels; leave it out")
+    for label in classes:
+        if label not in given:
+            raise ValueError(f"budget must name every class, {label!r} is missing; 0 keeps none of it")
+    return {label: _class_budget(f"budget[{label!r}]", given[label]) for label in classes}
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if isinstance(label, (np.generic, Tensor)) else label
+
+
+def _class_budget(argument: str, value: object) -> int:
+    number = whole_number(argument, value)
+    if number < 0:
+        raise ValueError(f"{argument} must be 0 or more, got {number}")
+    return number
+
+
+def _select_class(
+    named: Mapping[str, Array],
+    rows: Tensor,
+    budget: int,
+    method: str | Selector,
+    generator: torch.Generator,
+    options: Mapping[str, Any],
+) -> Selection:
+    """One class: views and per-point options sliced to its rows; the indices returned count within the class."""
+    count = len(rows)
+    options, notes = dict(options), []
+    if budget > count:
+        notes.append(f"the class has {count} points, fewer than its budget {budget}: all are kept")
+    k = options.get("neighbours")
+    if k is not None and whole_number("neighbours", k) > count - 1:
+        notes.append(f"neighbours {k} clamped to {count - 1}, the other points of the class")
+        options["neighbours"] = count - 1 or None
+    total = len(next(iter(named.values())))
+    for option, value in options.items():
+        if option in PER_POINT and value is not None:
+            options[option] = read_vector(option, value, total)[rows]
+        elif callable(method) and isinstance(value, (np.ndarray, Tensor)) and value.shape[:1] == (total,):
+            options[option] = value[_index(rows, value)]
+    views = {name: read_view(name, view[_index(rows, view)], rows) for name, view in named.items()}
+    if budget == 0:
+        name = method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
+        return uncovered_selection(rows[:0], name, ("the budget is 0: nothing is kept",))
+    none = torch.empty(0, dtype=torch.int64)
+    chosen = _call(method, views, min(budget, count), generator, none, options)
+    return replace(chosen, notes=(*chosen.notes, *notes))
+
+
+def _index(rows: Tensor, array: Array) -> Any:
+    return rows.to(array.device) if isinstance(array, Tensor) else rows.numpy()
+
+
+def _episode_bandwidths(named: Mapping[str, Array], method: str, options: Mapping[str, Any]) -> dict[str, float] | str:
+    """The median over all points given, by view, for the views that the method reads."""
+    entry = SELECTORS[_known(method)]
+    if "bandwidth" not in entry.options:
+        return "episode"  # refused later, by name
+    names = list(named)
+    if entry.views == "one":
+        view = options.get("view", 0)
+        names = [names[view]] if isinstance(view, int) and view < len(names) else [n for n in names if n == view]
+    metric = Cover(**{k: v for k, v in options.items() if k in ("bandwidth", "metric")}).metric
+    found = {name: median_bandwidth(cloud(read_view(name, named[name])), metric) for name in names}
+    if not all(found.values()):
+        raise ValueError(
+            "bandwidth='episode' has no scale: half of all pairs of points coincide; give a number instead"
+        )
+    return found or "episode"

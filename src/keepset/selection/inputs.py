@@ -1,0 +1,228 @@
+"""What callers may pass, read into checked tensors. Every error names argument, range, value and remedy."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .geometry import largest_entries
+
+Array = np.ndarray[Any, Any] | Tensor
+Views = Array | Sequence[Array] | Mapping[str, Array]
+Generator = int | torch.Generator | None
+
+FLOATS = "float16, float32, float64 or bfloat16"
+
+
+def nearest_name(name: object, known: Iterable[str]) -> str:
+    """The end of an error about an unknown name: the closest known one, or all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(str(name), known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
+
+
+def check_choice(argument: str, value: object, known: Iterable[str]) -> None:
+    known = list(known)
+    if value not in known:
+        raise ValueError(f"unknown {argument} {value!r}; {nearest_name(value, known)}")
+
+
+def whole_number(argument: str, value: object) -> int:
+    """`value` as an int; floats and booleans are refused rather than rounded."""
+    if isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{argument} must be a whole number, got {value!r}")
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"{argument} must be a whole number, got {value!r}; round it yourself") from None
+
+
+def check_range(argument: str, value: object, low: int, high: int, meaning: str) -> int:
+    number = whole_number(argument, value)
+    if not low <= number <= high:
+        raise ValueError(f"{argument} must be in {low}..{high} ({meaning}), got {number}")
+    return number
+
+
+def positive_number(argument: str, value: object) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ValueError(f"{argument} must be a positive number, got {value!r}") from None
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{argument} must be a positive number, got {value!r}")
+    return number
+
+
+def read_generator(generator: Generator) -> torch.Generator:
+    """A CPU generator, so that a seed means the same on every device. None is seed 0: no hidden randomness."""
+    if isinstance(generator, torch.Generator):
+        if generator.device.type == "cpu":
+            return generator
+        seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+        return torch.Generator().manual_seed(seed)
+    if generator is None:
+        return torch.Generator().manual_seed(0)
+    try:
+        seed = whole_number("generator", generator)
+    except ValueError:
+        raise ValueError(f"generator must be an int, a torch.Generator or None, got {generator!r}") from None
+    return torch.Generator().manual_seed(check_range("generator", seed, -(2**63), 2**63 - 1, "a 64-bit seed"))
+
+
+def name_views(views: Views) -> dict[str, Array]:
+    """`views` as name -> array, shapes and kinds checked, values not yet looked at."""
+    named: dict[str, Array]
+    if isinstance(views, (np.ndarray, Tensor)):
+        named = {"view 0": views}
+    elif isinstance(views, Mapping):
+        named = dict(views)
+    elif isinstance(views, Sequence) and not isinstance(views, (str, bytes)):
+        named = {f"view {position}": view for position, view in enumerate(views)}
+    else:
+        raise ValueError(
+            f"views must be an array, a list of arrays or a mapping name -> array, got {type(views).__name__}"
+        )
+    if not named:
+        raise ValueError("views must hold at least one array, got none")
+    for name, view in named.items():
+        _check_form(name, view)
+    _check_agreement(named)
+    return named
+
+
+def _check_form(name: object, view: object) -> None:
+    if not isinstance(name, str):
+        raise ValueError(f"views must have strings for names, got {name!r}")
+    if not isinstance(view, (np.ndarray, Tensor)):
+        raise ValueError(
+            f"views[{name!r}] must be a numpy array or torch tensor, got {type(view).__name__}; use numpy.asarray"
+        )
+    if not is_float(view):
+        raise ValueError(f"views[{name!r}] must be {FLOATS}, got {view.dtype}; convert it to float32 first")
+    if view.ndim != 2:
+        raise ValueError(
+            f"views[{name!r}] must have shape (points, columns), got {tuple(view.shape)}; reshape it first"
+        )
+    if view.shape[0] == 0:
+        raise ValueError(f"views[{name!r}] must have at least one point, got shape {tuple(view.shape)}")
+    if view.shape[1] == 0:
+        raise ValueError(f"views[{name!r}] must have at least one column, got shape {tuple(view.shape)}")
+
+
+def _check_agreement(named: Mapping[str, Array]) -> None:
+    first, reference = next(iter(named.items()))
+    for name, view in named.items():
+        if len(view) != len(reference):
+            raise ValueError(
+                f"views must have equally many rows, but {first!r} has {len(reference)} and {name!r} has {len(view)}"
+            )
+        if device_of(view) != device_of(reference):
+            raise ValueError(
+                f"views must be on one device, but {first!r} is on {device_of(reference)} and {name!r} on "
+                f"{device_of(view)}; move one with .to()"
+            )
+
+
+def is_float(array: Array) -> bool:
+    if isinstance(array, Tensor):
+        return array.dtype in (torch.float16, torch.float32, torch.float64, torch.bfloat16)
+    return array.dtype.kind == "f" and array.dtype.itemsize in (2, 4, 8)
+
+
+def device_of(array: Array) -> torch.device:
+    return array.device if isinstance(array, Tensor) else torch.device("cpu")
+
+
+def as_tensor(array: Array) -> Tensor:
+    """The same numbers as a tensor, without a copy where numpy's memory can be shared."""
+    if isinstance(array, Tensor):
+        return array.detach()
+    array = np.asarray(array)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()  # torch warns of read-only memory and knows no negative strides
+    return torch.from_numpy(array)
+
+
+def read_view(name: str, view: Array, rows: Tensor | None = None) -> Tensor:
+    """One view as a float32 tensor (float64 stays), its values checked. `rows` are the caller's row numbers."""
+    tensor = as_tensor(view)
+    if tensor.dtype in (torch.float16, torch.bfloat16):
+        tensor = tensor.float()
+    largest = largest_entries(tensor)
+    _refuse(
+        ~torch.isfinite(largest), rows, f"views[{name!r}] must be finite", "NaN or infinite values", "drop or repair"
+    )
+    _refuse(
+        largest == 0,
+        rows,
+        f"views[{name!r}] must have no zero vectors (they have no direction)",
+        "zeros",
+        "drop or repair",
+    )
+    return tensor
+
+
+def _refuse(bad: Tensor, rows: Tensor | None, rule: str, what: str, remedy: str) -> None:
+    where = bad.nonzero().flatten().cpu()
+    if len(where):
+        first = int(where[0]) if rows is None else int(rows[int(where[0])])
+        more = f" and {len(where) - 1} more" if len(where) > 1 else ""
+        raise ValueError(f"{rule}, got {what} in row {first}{more}; {remedy} such rows first")
+
+
+def read_views(views: Views, rows: Tensor | None = None) -> dict[str, Tensor]:
+    return {name: read_view(name, view, rows) for name, view in name_views(views).items()}
+
+
+def read_vector(argument: str, values: object, length: int) -> Tensor:
+    """One finite number a point, as a float64 tensor on the CPU."""
+    try:
+        tensor = as_tensor(values) if isinstance(values, (np.ndarray, Tensor)) else torch.tensor(values)
+        tensor = tensor.to("cpu", torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{argument} must be numbers, one a point, got {type(values).__name__}") from None
+    if tensor.shape != (length,):
+        raise ValueError(f"{argument} must have shape ({length},), one number a point, got {tuple(tensor.shape)}")
+    if not torch.isfinite(tensor).all():
+        raise ValueError(f"{argument} must be finite, got NaN or infinite values")
+    return tensor
+
+
+def read_indices(argument: str, values: object, length: int) -> Tensor:
+    """Distinct whole numbers in 0..length-1, as an int64 tensor on the CPU, in the order given."""
+    numbers = values.tolist() if isinstance(values, (np.ndarray, Tensor)) else values
+    if not isinstance(numbers, Iterable) or isinstance(numbers, (str, bytes)):
+        raise ValueError(f"{argument} must be a sequence of indices, got {values!r}")
+    found = [check_range(argument, number, 0, length - 1, "a row of the views") for number in numbers]
+    if len(set(found)) < len(found):
+        twice = next(number for position, number in enumerate(found) if number in found[:position])
+        raise ValueError(f"{argument} must not repeat an index, got {twice} more than once")
+    return torch.tensor(found, dtype=torch.int64)
+
+
+def read_labels(labels: object, length: int) -> np.ndarray[Any, Any]:
+    """Integer or string labels as a 1-D numpy array."""
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.dtype == object:
+        kinds = {type(label) for label in array.flat}
+        if kinds and all(issubclass(kind, str) for kind in kinds):
+            array = array.astype(str)
+    if array.dtype.kind not in "iuU":
+        raise ValueError(f"labels must be integers or strings, got {array.dtype}; convert them first")
+    if array.shape != (length,):
+        raise ValueError(f"labels must have shape ({length},), one a point, got {array.shape}")
+    return array
+
+
+def as_kind(tensor: Tensor, like: Array) -> Array:
+    """`tensor` as numpy, or on the device of `like`: results are of the kind that was passed in."""
+    return tensor.to(like.device) if isinstance(like, Tensor) else tensor.cpu().numpy()

@@ -1,0 +1,117 @@
+"""The settings of the cover methods: each default is written here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .inputs import Array, check_choice, check_range, nearest_name, positive_number, read_vector, whole_number
+from .kernels import KERNELS, METRICS
+
+WEIGHTS = ("printed", "inverse", "density", "equal")
+BANDWIDTHS = ("median", "episode", "knn")
+UNCOVERED = ("each", "shared")
+FUSIONS = ("sum-then-max", "max-then-sum")
+
+
+@dataclass(frozen=True)
+class Cover:
+    """How coverage is measured. Soft cover reads all but `uncovered`; hard cover reads `weights`, `neighbours`,
+    `uncovered` and `point_weights`, and the rest only to order what is left once everything is covered."""
+
+    weights: str | Sequence[float] | Mapping[str, float] = "printed"
+    """The weight (α) of each view: a rule, or numbers in the order of the views or by name."""
+    bandwidth: str | float | Mapping[str, float] = "median"
+    """The bandwidth (σ): a rule, or a number for all views, or numbers by name. `episode`: over all classes at once."""
+    metric: str = "cosine"
+    """The distance that kernel and bandwidth read."""
+    neighbours: int | None = None
+    """k; None for points / budget."""
+    uncovered: str = "each"
+    """Hard cover: one uncovered set for `each` view, or one `shared` by all as Alg. 2 is printed."""
+    fusion: str = "sum-then-max"
+    """Soft cover: the best of the summed kernels (Alg. 1), or the sum of each view's best (as in F)."""
+    kernel: str = "rbf"
+    """The shape of soft cover."""
+    bandwidth_scale: float = 1.0
+    """A factor on every bandwidth."""
+    point_weights: Array | Sequence[float] | None = None
+    """What covering each point is worth; None for one each."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.weights, str):
+            check_choice("weights", self.weights, WEIGHTS)
+        if isinstance(self.bandwidth, str):
+            check_choice("bandwidth", self.bandwidth, BANDWIDTHS)
+        elif not isinstance(self.bandwidth, Mapping):
+            positive_number("bandwidth", self.bandwidth)
+        check_choice("metric", self.metric, METRICS)
+        check_choice("uncovered", self.uncovered, UNCOVERED)
+        check_choice("fusion", self.fusion, FUSIONS)
+        check_choice("kernel", self.kernel, KERNELS)
+        positive_number("bandwidth_scale", self.bandwidth_scale)
+        if self.neighbours is not None:
+            whole_number("neighbours", self.neighbours)
+
+    def weight_rule(self) -> str | None:
+        """The rule, or None where numbers were given."""
+        return self.weights if isinstance(self.weights, str) else None
+
+    def given_weights(self, names: Sequence[str]) -> list[float]:
+        """The numbers given, in the order of the views."""
+        if isinstance(self.weights, str):
+            raise TypeError(f"weights is the rule {self.weights!r}")
+        if not isinstance(self.weights, (Mapping, Sequence, np.ndarray, Tensor)):
+            raise ValueError(f"weights must be a rule ({', '.join(WEIGHTS)}) or numbers by view, got {self.weights!r}")
+        if isinstance(self.weights, Mapping):
+            values = [float(value) for value in by_view("weights", self.weights, names)]
+        else:
+            values = [float(value) for value in self.weights]
+        if len(values) != len(names):
+            raise ValueError(
+                f"weights must be {len(names)} numbers, one a view ({', '.join(names)}), got {len(values)}"
+            )
+        if not all(0 <= value < float("inf") for value in values) or sum(values) <= 0:
+            raise ValueError(f"weights must be 0 or more, finite and not all 0, got {values}")
+        return values
+
+    def given_bandwidths(self, names: Sequence[str]) -> list[float] | None:
+        """The numbers given, in the order of the views, times the scale; None where there is a rule."""
+        if isinstance(self.bandwidth, str):
+            return None
+        if isinstance(self.bandwidth, Mapping):
+            values = by_view("bandwidth", self.bandwidth, names)
+        else:
+            values = [self.bandwidth] * len(names)
+        return [positive_number("bandwidth", value) * self.bandwidth_scale for value in values]
+
+    def worth(self, count: int) -> Tensor:
+        """(n,) float64, what each point is worth."""
+        if self.point_weights is None:
+            return torch.ones(count, dtype=torch.float64)
+        worth = read_vector("point_weights", self.point_weights, count)
+        if not bool((worth >= 0).all()) or not float(worth.sum()) > 0:
+            raise ValueError(
+                f"point_weights must be 0 or more and not all 0, got {float(worth.min())} to {float(worth.max())}"
+            )
+        return worth / worth.max()
+
+    def check_neighbours(self, count: int) -> None:
+        if self.neighbours is not None:
+            check_range("neighbours", self.neighbours, 1, count - 1, "the other points")
+
+
+def by_view(argument: str, values: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+    """The values of a mapping in the order of the views; the names must be just those of the views."""
+    for name in values:
+        if name not in names:
+            raise ValueError(f"{argument} names an unknown view {name!r}; {nearest_name(name, names)}")
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise ValueError(f"{argument} must name every view, {', '.join(map(repr, missing))} missing")
+    return [values[name] for name in names]
