@@ -2,6 +2,8 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
+from .buffer import Buffer
+from .embed import embed
 from .selection import Selection, coverage, select, select_per_class
 
 try:
@@ -9,4 +11,4 @@ try:
 except PackageNotFoundError:  # run from source
     __version__ = "0.0.0"
 
-__all__ = ["Selection", "coverage", "select", "select_per_class"]
+__all__ = ["Buffer", "Selection", "coverage", "embed", "select", "select_per_class"]

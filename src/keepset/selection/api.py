@@ -12,24 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import Label, check_range, nearest_name, plain_label, read_generator, read_labels, whole_number
 from .cover import maxherding, mers, mers_probcover, probcover
 from .geometry import cloud
-from .inputs import (
-    Array,
-    Generator,
-    Views,
-    as_kind,
-    check_range,
-    name_views,
-    nearest_name,
-    read_generator,
-    read_indices,
-    read_labels,
-    read_vector,
-    read_view,
-    read_views,
-    whole_number,
-)
+from .inputs import Array, Views, as_kind, name_views, read_indices, read_vector, read_view, read_views
 from .kernels import median_bandwidth
 from .options import Cover
 from .rainbow import rainbow
@@ -37,7 +23,7 @@ from .result import Selection, uncovered_selection
 from .simple import closest, herding, random
 from .teal import teal
 
-Label = int | str
+Generator = int | torch.Generator | None
 Selector = Callable[..., Selection]
 
 COVER = tuple(field.name for field in fields(Cover))
@@ -86,9 +72,9 @@ def select(
     start: points already kept; they count as covered and are not returned.
 
     >>> import numpy
-    >>> points = numpy.array([[1, 0.1], [1, 0], [1, -0.1], [0, 1]])  # three close together and a lone one
+    >>> points = numpy.array([[1, 0.1], [1, 0], [1, -0.1], [-1, 0]])  # three close together and a lone one
     >>> select(points, budget=2).indices
-    array([1, 3])
+    array([0, 3])
     """
     named = name_views(views)
     count = len(next(iter(named.values())))
@@ -121,7 +107,9 @@ def select_per_class(
     """
     named = name_views(views)
     first = next(iter(named.values()))
-    array = read_labels(labels, len(first))
+    array = read_labels(labels)
+    if len(array) != len(first):
+        raise ValueError(f"labels must be one a point, {len(first)}, got {len(array)}")
     classes: list[Label] = np.unique(array).tolist()
     budgets = _budgets(budget, classes)
     if options.get("bandwidth") == "episode" and not callable(method):
@@ -236,7 +224,7 @@ def _budgets(budget: object, classes: list[Label]) -> dict[Label, int]:
     """Class -> budget for every class there is, and no other."""
     if not isinstance(budget, Mapping):
         return dict.fromkeys(classes, _class_budget("budget", budget))
-    given = {_plain(label): value for label, value in budget.items()}
+    given = {plain_label(label): value for label, value in budget.items()}
     for label in given:
         if label not in classes:
             raise ValueError(f"budget names class {label!r}, which has no points in labels; leave it out")
@@ -244,10 +232,6 @@ def _budgets(budget: object, classes: list[Label]) -> dict[Label, int]:
         if label not in given:
             raise ValueError(f"budget must name every class, {label!r} is missing; 0 keeps none of it")
     return {label: _class_budget(f"budget[{label!r}]", given[label]) for label in classes}
-
-
-def _plain(label: Any) -> Any:
-    return label.item() if isinstance(label, (np.generic, Tensor)) else label
 
 
 def _class_budget(argument: str, value: object) -> int:

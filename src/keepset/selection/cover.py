@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import nearest_name
 from .geometry import (
     Cloud,
     Neighbours,
@@ -24,7 +25,6 @@ from .geometry import (
     weight,
 )
 from .greedy import Picks, hard_greedy, soft_greedy
-from .inputs import nearest_name
 from .kernels import kernel, median_bandwidth, neighbour_bandwidth
 from .options import Cover
 from .result import Selection

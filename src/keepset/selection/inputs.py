@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,69 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import check_range
 from .geometry import largest_entries
 
 Array = np.ndarray[Any, Any] | Tensor
 Views = Array | Sequence[Array] | Mapping[str, Array]
-Generator = int | torch.Generator | None
 
 FLOATS = "float16, float32, float64 or bfloat16"
-
-
-def nearest_name(name: object, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name: the closest known one, or all of them."""
-    known = sorted(known)
-    close = difflib.get_close_matches(str(name), known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
-
-
-def check_choice(argument: str, value: object, known: Iterable[str]) -> None:
-    known = list(known)
-    if value not in known:
-        raise ValueError(f"unknown {argument} {value!r}; {nearest_name(value, known)}")
-
-
-def whole_number(argument: str, value: object) -> int:
-    """`value` as an int; floats and booleans are refused rather than rounded."""
-    if isinstance(value, (bool, np.bool_)):
-        raise ValueError(f"{argument} must be a whole number, got {value!r}")
-    try:
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise ValueError(f"{argument} must be a whole number, got {value!r}; round it yourself") from None
-
-
-def check_range(argument: str, value: object, low: int, high: int, meaning: str) -> int:
-    number = whole_number(argument, value)
-    if not low <= number <= high:
-        raise ValueError(f"{argument} must be in {low}..{high} ({meaning}), got {number}")
-    return number
-
-
-def positive_number(argument: str, value: object) -> float:
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise ValueError(f"{argument} must be a positive number, got {value!r}") from None
-    if not 0 < number < float("inf"):
-        raise ValueError(f"{argument} must be a positive number, got {value!r}")
-    return number
-
-
-def read_generator(generator: Generator) -> torch.Generator:
-    """A CPU generator, so that a seed means the same on every device. None is seed 0: no hidden randomness."""
-    if isinstance(generator, torch.Generator):
-        if generator.device.type == "cpu":
-            return generator
-        seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
-        return torch.Generator().manual_seed(seed)
-    if generator is None:
-        return torch.Generator().manual_seed(0)
-    try:
-        seed = whole_number("generator", generator)
-    except ValueError:
-        raise ValueError(f"generator must be an int, a torch.Generator or None, got {generator!r}") from None
-    return torch.Generator().manual_seed(check_range("generator", seed, -(2**63), 2**63 - 1, "a 64-bit seed"))
 
 
 def name_views(views: Views) -> dict[str, Array]:
@@ -207,20 +149,6 @@ def read_indices(argument: str, values: object, length: int) -> Tensor:
         twice = next(number for position, number in enumerate(found) if number in found[:position])
         raise ValueError(f"{argument} must not repeat an index, got {twice} more than once")
     return torch.tensor(found, dtype=torch.int64)
-
-
-def read_labels(labels: object, length: int) -> np.ndarray[Any, Any]:
-    """Integer or string labels as a 1-D numpy array."""
-    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if array.dtype == object:
-        kinds = {type(label) for label in array.flat}
-        if kinds and all(issubclass(kind, str) for kind in kinds):
-            array = array.astype(str)
-    if array.dtype.kind not in "iuU":
-        raise ValueError(f"labels must be integers or strings, got {array.dtype}; convert them first")
-    if array.shape != (length,):
-        raise ValueError(f"labels must have shape ({length},), one a point, got {array.shape}")
-    return array
 
 
 def as_kind(tensor: Tensor, like: Array) -> Array:

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .inputs import Array, check_choice, check_range, nearest_name, positive_number, read_vector, whole_number
+from ..checks import check_choice, check_range, nearest_name, positive_number, whole_number
+from .inputs import Array, read_vector
 from .kernels import KERNELS, METRICS
 
 WEIGHTS = ("printed", "inverse", "density", "equal")

@@ -1,0 +1,121 @@
+"""Files: written whole or not at all, and arrays read from them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from .checks import nearest_name
+
+Array = np.ndarray[Any, Any] | Tensor
+
+
+def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then put it in place; on any failure `path` is as before."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise ValueError(f"cannot write {path}: the folder {path.parent} does not exist; make it first")
+    if path.is_dir():
+        raise ValueError(f"cannot write {path}: it is a folder; name a file")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror}") from None
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """The process's mask for new files, which mkstemp passes over."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+# ---------------------------------------------------------------- arrays
+
+
+def read_array(spec: str | Path) -> tuple[str, Array]:
+    """A name and the array of `file.npy`, `file.npz[:key]` or `file.safetensors[:key]`, memory-mapped where it can be.
+
+    The name is the key, or the file's own without its ending. Nothing is ever unpickled.
+    """
+    path, key = _split(str(spec))
+    if not path.is_file():
+        raise ValueError(f"no such file: {path}")
+    try:
+        if path.suffix == ".npy":
+            return path.stem, np.load(path, mmap_mode="r", allow_pickle=False)
+        if path.suffix == ".npz":
+            return _from_npz(path, key)
+        return _from_safetensors(path, key)
+    except ValueError as error:  # numpy's own, for a truncated file, a foreign one, or one that holds objects
+        known = str(error).startswith(str(path))
+        raise error if known else ValueError(_damaged(path, error)) from None
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(_damaged(path, error)) from None
+
+
+def _damaged(path: Path, error: Exception) -> str:
+    if "allow_pickle" in str(error) or "Python objects" in str(error):
+        return f"{path} holds Python objects or is no array file; save plain numbers or strings with numpy.save"
+    return f"{path} is damaged or not readable ({error}); make it again"
+
+
+def _split(spec: str) -> tuple[Path, str | None]:
+    """`file.npz:key` -> path and key; a colon elsewhere belongs to the path."""
+    for ending in (".npz", ".safetensors"):
+        head, found, key = spec.rpartition(f"{ending}:")
+        if found:
+            return Path(head + ending), key
+    path = Path(spec)
+    if path.suffix not in (".npy", ".npz", ".safetensors"):
+        raise ValueError(f"{spec} must end in .npy, .npz, .npz:key, .safetensors or .safetensors:key")
+    return path, None
+
+
+def _from_npz(path: Path, key: str | None) -> tuple[str, Array]:
+    with np.load(path, allow_pickle=False) as file:
+        found = _key(path, key, list(file.files))
+        return (found if key else path.stem), file[found]
+
+
+def _from_safetensors(path: Path, key: str | None) -> tuple[str, Array]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            found = _key(path, key, list(file.keys()))
+            return (found if key else path.stem), file.get_tensor(found)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged or no safetensors file ({error}); make it again") from None
+
+
+def _key(path: Path, key: str | None, known: list[str]) -> str:
+    if key is None and len(known) == 1:
+        return known[0]
+    if key is None:
+        raise ValueError(f"{path} holds {len(known)} arrays; name one as {path}:KEY ({', '.join(known)})")
+    if key not in known:
+        raise ValueError(f"{path} has no array {key!r}; {nearest_name(key, known)}")
+    return key

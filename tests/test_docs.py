@@ -1,0 +1,88 @@
+"""What the documentation shows must work: its Python, its shell commands, its links and its tables."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pytest
+
+from keepset.selection import SELECTORS
+from keepset.selection.options import Cover
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("selectors/*.md")])
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page; `line` is that of its fence."""
+
+    page: Path
+    line: int
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page: Path, language: str) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(page, text.count("\n", 0, found.start()) + 1, found[2])
+        for found in FENCE.finditer(text)
+        if found[1] == language
+    ]
+
+
+@pytest.mark.parametrize("block", [block for page in PAGES for block in blocks(page, "python")], ids=str)
+def test_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "\n" * block.line + block.code  # so that a traceback names the line of the page
+    exec(compile(code, str(block.page), "exec"), {"__name__": "__main__"})
+
+
+def test_shell_blocks_run_one_after_the_other(tmp_path: Path) -> None:
+    shown = blocks(DOCS / "shell.md", "sh")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    assert shown
+    for block in shown:
+        done = subprocess.run(
+            ["sh", "-eu", "-c", block.code],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_selector_has_page__ends_with_differences(name: str) -> None:
+    headings = re.findall(r"^##? (.+)$", (DOCS / "selectors" / f"{name}.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[0] == name
+    assert headings[-1] == "Differences from the paper"
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_selector_is_in_the_table(name: str) -> None:
+    assert f"[`{name}`]({name}.md)" in (DOCS / "selectors" / "index.md").read_text(encoding="utf-8")
+
+
+def test_cover_options__table_has_every_option_and_default() -> None:
+    text = (DOCS / "selectors" / "index.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^\| `(\w+)` \|.*\| `([^`]+)` \|$", text, re.MULTILINE))
+    assert shown == {field.name: repr(field.default).replace("'", '"') for field in fields(Cover)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_relative_links_lead_to_files(page: Path) -> None:
+    targets = LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+    relative = [target.partition("#")[0] for target in targets if not re.match(r"[a-z]+:", target)]
+    assert [target for target in relative if target and not (page.parent / target).exists()] == []
