@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="keepset",
-    help="Choose what a learner should remember: the few points that cover several embeddings at once.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -73,12 +72,16 @@ def ls() -> None:
     """
     from rich.table import Table
 
-    from .selection import SELECTORS
+    from .selection.api import ALIASES, COVER, SELECTORS
 
     table = Table("selector", "views", "what it does", "options", box=None, header_style="bold", pad_edge=False)
     for name, entry in SELECTORS.items():
-        table.add_row(name, entry.views, entry.summary, " ".join(entry.options))
+        own = [option for option in entry.options if option not in COVER]
+        table.add_row(name, entry.views, entry.summary, ", ".join(own + ["cover"] * ("weights" in entry.options)))
     _console().print(table)
+    print(f"\ncover options: {', '.join(COVER)}")
+    for alias, name in ALIASES.items():
+        print(f"{alias} is another name of {name}")
 
 
 Option = typer.Option
@@ -86,9 +89,7 @@ Option = typer.Option
 
 @app.command("select")
 def select(
-    views: Annotated[
-        list[str], typer.Argument(metavar="VIEWS...", help="Files .npy, .npz[:key] or .safetensors[:key].")
-    ],
+    views: Annotated[list[str], typer.Argument(metavar="VIEW", help="Files .npy, .npz[:key] or .safetensors[:key].")],
     budget: Annotated[str, Option(help="Points to keep: a number, or by class: cat=5,dog=3.")],
     labels: Annotated[str | None, Option(help="File with a label a point: choose within each class.")] = None,
     method: Annotated[str, Option(help="A selector of keepset ls.")] = "mers",

@@ -74,9 +74,7 @@ class Cover:
         else:
             values = [float(value) for value in self.weights]
         if len(values) != len(names):
-            raise ValueError(
-                f"weights must be {len(names)} numbers, one a view ({', '.join(names)}), got {len(values)}"
-            )
+            raise ValueError(f"weights must be one number a view ({', '.join(names)}), {len(names)}, got {len(values)}")
         if not all(0 <= value < float("inf") for value in values) or sum(values) <= 0:
             raise ValueError(f"weights must be 0 or more, finite and not all 0, got {values}")
         return values
