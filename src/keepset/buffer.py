@@ -14,7 +14,8 @@ from torch import Tensor
 from .checks import Label, check_range, plain_label, read_generator, read_labels
 from .files import write_atomically
 
-Data = Tensor | dict[str, Tensor]
+Data = Any  # a tensor, or a mapping name -> tensor: whatever was stored. A union would burden every caller
+Labels = Any  # an int64 tensor, or a list of strings
 ONE = ""  # the name of the only tensor, where data is not a mapping
 LARGEST = 2**31
 
@@ -66,7 +67,7 @@ class Buffer:
         """The classes seen, earliest first; also those that hold nothing."""
         return list(self._counts)
 
-    def contents(self) -> tuple[Data, Tensor | list[str]]:
+    def contents(self) -> tuple[Data, Labels]:
         """Everything held and its labels, class by class in the order they came."""
         return self._take(self._places(self.classes))
 
@@ -154,7 +155,7 @@ class Buffer:
 
     def sample(
         self, n: int, generator: int | torch.Generator | None = None, classes: Iterable[Any] | None = None
-    ) -> tuple[Data, Tensor | list[str]]:
+    ) -> tuple[Data, Labels]:
         """`n` exemplars and their labels, each as often as any other: shuffled passes over what is held.
 
         No exemplar comes twice before all have come once. generator: an int or a torch.Generator; None goes on with
@@ -172,7 +173,7 @@ class Buffer:
         passes = [torch.randperm(len(places), generator=source) for _ in range(-(-n // len(places)))]
         return self._take(places[torch.cat(passes)[:n]])
 
-    def _take(self, places: Tensor) -> tuple[Data, Tensor | list[str]]:
+    def _take(self, places: Tensor) -> tuple[Data, Labels]:
         """The rows at these places, and their labels: a tensor, or a list of strings."""
         if not len(places):
             raise ValueError("the buffer is empty; check len(buffer)")
@@ -215,13 +216,13 @@ class Buffer:
 
     def save(self, path: str | Path) -> None:
         """Write everything into one safetensors file, whole or not at all."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         state = self.state_dict()
         plain = json.dumps({key: state[key] for key in ("capacity", "per_class", "counts")})
         tensors = {f"data.{name}": tensor.contiguous() for name, tensor in state["data"].items()}
         tensors["generator"] = state["generator"]
-        write_atomically(path, lambda file: save_file(tensors, file, {"keepset.Buffer": plain}))
+        write_atomically(path, lambda file: file.write_bytes(save(tensors, {"keepset.Buffer": plain})))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
