@@ -28,6 +28,10 @@ class Found:
     scales: list[float]
     k: int
     objective: float
+    cover: Callable[[list[int]], float]
+    """F, of any points."""
+    later: Callable[[list[int]], float] | None = None
+    """The soft cover that orders what is left when hard cover has nothing to gain any more."""
 
 
 # ---------------------------------------------------------------- geometry
@@ -171,7 +175,7 @@ def mers(
     k = neighbours or neighbour_count(count, budget + len(start))
     cover = soft(views, k, **options)
     indices, gains = greedy(cover, count, budget, start)
-    return Found(indices, gains, cover.weights, cover.scales, k, cover([*start, *indices]))
+    return Found(indices, gains, cover.weights, cover.scales, k, cover([*start, *indices]), cover)
 
 
 def maxherding(views: Views, budget: int, **options: Any) -> Found:
@@ -236,11 +240,11 @@ def mers_probcover(
     cover = hard(views, k, weights, point_weights)
     indices, gains = hard_greedy(cover, budget, start, shared=uncovered == "shared")
     rest = budget - len(indices)
-    if rest:
-        later = soft(views, k, weights=weights, point_weights=point_weights, **options)
+    later = soft(views, k, weights=weights, point_weights=point_weights, **options) if rest else None
+    if later:
         indices += greedy(later, count, rest, [*start, *indices])[0]
     objective = sum(gains) if uncovered == "shared" else cover([*start, *indices])
-    return Found(indices, gains + [0.0] * rest, cover.weights, cover.scales, k, objective)
+    return Found(indices, gains + [0.0] * rest, cover.weights, cover.scales, k, objective, cover, later)
 
 
 def probcover(views: Views, budget: int, **options: Any) -> Found:

@@ -158,8 +158,8 @@ class Buffer:
     ) -> tuple[Data, Labels]:
         """`n` exemplars and their labels, each as often as any other: shuffled passes over what is held.
 
-        No exemplar comes twice before all have come once. generator: an int or a torch.Generator; None goes on with
-        the buffer's own, which starts from 0 and is saved with it. classes: draw from these alone.
+        Within one call no exemplar comes twice before all have come once. generator: an int or a torch.Generator; None
+        goes on with the buffer's own, which starts from 0 and is saved with it. classes: draw from these alone.
         """
         check_range("n", n, 1, LARGEST, "exemplars")
         wanted = self.classes if classes is None else [plain_label(label) for label in classes]

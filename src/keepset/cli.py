@@ -125,9 +125,9 @@ def select(
     named = _named_views(views)
     given = {
         "view": view,
-        "weights": _by_name(weights),
+        "weights": _by_name(weights, alone=list),
         "neighbours": neighbours,
-        "bandwidth": _by_name(bandwidth),
+        "bandwidth": _by_name(bandwidth, alone=float),
         "bandwidth_scale": bandwidth_scale,
         "metric": metric,
         "kernel": kernel,
@@ -157,8 +157,8 @@ def _named_views(specs: list[str]) -> dict[str, Any]:
     return {(name if names.count(name) == 1 else spec): array for spec, (name, array) in zip(specs, read, strict=True)}
 
 
-def _by_name(text: str | None) -> Any:
-    """`median`, `0.3`, `2,1` or `a=2,b=1` as a string, a number, a list or a mapping."""
+def _by_name(text: str | None, alone: type) -> Any:
+    """`median`, `0.3`, `2,1` or `a=2,b=1` as a string, a number (or a list of one), a list or a mapping."""
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
@@ -168,7 +168,7 @@ def _by_name(text: str | None) -> Any:
     if len(parts) > 1:
         return [_number(part, text) for part in parts]
     try:
-        return float(text)
+        return float(text) if alone is float else [float(text)]
     except ValueError:
         return text
 

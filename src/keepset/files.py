@@ -95,7 +95,7 @@ def _split(spec: str) -> tuple[Path, str | None]:
 
 
 def _from_npz(path: Path, key: str | None) -> tuple[str, Array]:
-    with np.load(path, allow_pickle=False) as file:
+    with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
         found = _key(path, key, list(file.files))
         return (found if key else path.stem), file[found]
 

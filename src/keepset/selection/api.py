@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from .simple import closest, herding, random
 from .teal import teal
 
 Generator = int | torch.Generator | None
-Selector = Callable[..., Selection]
+Selector = Callable[..., Selection | Sequence[int] | Array]
 
 COVER = tuple(field.name for field in fields(Cover))
 PER_POINT = ("uncertainty", "point_weights")
@@ -34,7 +34,7 @@ PER_POINT = ("uncertainty", "point_weights")
 class Entry:
     """One line of the table of selectors."""
 
-    function: Selector
+    function: Callable[..., Selection]
     views: str
     """Which views it reads: none, one, all."""
     options: tuple[str, ...]
@@ -79,8 +79,9 @@ def select(
     named = name_views(views)
     count = len(next(iter(named.values())))
     kept = torch.empty(0, dtype=torch.int64) if start is None else read_indices("start", start, count)
-    candidates = count - len(kept)
-    wanted = check_range("budget", budget, 1, candidates, "the number of candidates")
+    if len(kept) == count:
+        raise ValueError(f"start leaves no candidates: it names all {count} points")
+    wanted = check_range("budget", budget, 1, count - len(kept), "the number of candidates")
     chosen = _call(method, read_views(named), wanted, read_generator(generator), kept, options)
     return _as_passed(chosen, next(iter(named.values())))
 
@@ -151,6 +152,8 @@ def coverage(views: Views, indices: Any, *, method: str = "mers", **options: Any
 
 
 def _known(method: str) -> str:
+    if not isinstance(method, str):
+        raise ValueError(f"method must be a name or a function, got {method!r}")
     method = ALIASES.get(method, method)
     if method not in SELECTORS:
         raise ValueError(f"unknown selector {method!r}; {nearest_name(method, [*SELECTORS, *ALIASES])} see keepset ls")
@@ -202,7 +205,8 @@ def _call_own(
         options = {**options, "start": start}
     result = method(views, budget, generator=generator, **options)
     count = len(next(iter(views.values())))
-    indices = read_indices(f"what the selector {name} returned", getattr(result, "indices", result), count)
+    picked = result.indices if isinstance(result, Selection) else result
+    indices = read_indices(f"what the selector {name} returned", picked, count)
     if len(indices) != budget:
         raise ValueError(f"the selector {name} must return {budget} indices (the budget), got {len(indices)}")
     if isinstance(result, Selection):

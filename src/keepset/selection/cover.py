@@ -108,7 +108,8 @@ def _problem(views: dict[str, Tensor], budget: int, start: Tensor, cover: Cover)
     if cover.weight_rule() is None:
         cover.given_weights(list(views))  # refuse wrong numbers before any work
     cover.given_bandwidths(list(views))
-    return Problem(list(views), [cloud(view) for view in views.values()], cover, k, worth)
+    wide = torch.float64 if any(view.dtype == torch.float64 for view in views.values()) else torch.float32
+    return Problem(list(views), [cloud(view.to(wide)) for view in views.values()], cover, k, worth)
 
 
 def _near(problem: Problem, matrix: Tensor) -> Neighbours:
@@ -251,7 +252,7 @@ def _bandwidth(problem: Problem, position: int, matrix: Tensor | None, notes: li
         found = neighbour_bandwidth(matrix, problem.k, cover.metric)
     else:
         found = median_bandwidth(points, cover.metric, matrix)
-    if found == 0:
+    if found == 0 and problem.count > 1:
         notes.append(
             f"view {problem.names[position]!r}: no scale (its points coincide); each point covers its copies alone"
         )
@@ -298,8 +299,8 @@ def _balls(problem: Problem, notes: list[str]) -> tuple[list[Tensor], list[float
     for position, points in enumerate(problem.clouds):
         matrix = pairwise(points, out=matrix)
         near = _near(problem, matrix)
-        radius = median(near.median) if problem.k else 0.0
-        if radius == 0:
+        radius = median(near.median)
+        if radius == 0 and problem.count > 1:
             notes.append(
                 f"view {problem.names[position]!r}: radius 0 (its points coincide); each ball holds copies alone"
             )

@@ -253,6 +253,8 @@ class Neighbours:
 
 def neighbours(matrix: Tensor, k: int, measure: Callable[[Tensor], Tensor]) -> Neighbours:
     """`matrix`: (n, n) distances D; `measure` turns D into the wanted distance. The point itself is left out."""
+    if k == 0:  # a lone point
+        return Neighbours(0, *[matrix.new_zeros(len(matrix))] * 3)
     means, nearest, medians = [], [], []
     for rows in matrix.split(TILE_ROWS):
         near = measure(_smallest(rows, k + 1)[:, 1:])  # the first is the point itself, or a copy of it, also at 0
@@ -277,8 +279,8 @@ def euclidean(distances: Tensor) -> Tensor:
 def weight(rule: str, near: Neighbours) -> float | None:
     """A view's weight (α) before it is divided by the sum of all; None where half of the points or more are copies.
 
-    With f_k = k / ρ_k: printed is median f_k / median f_1 (Eq. 6), density is median f_k (Eq. 5); inverse is
-    median ρ_k / median ρ_1, what the prose around Eq. 6 argues for.
+    With f_k = k / ρ_k: printed is median f_k / median f_1 (Eq. 5), density is median f_k (Eq. 4); inverse is
+    median ρ_k / median ρ_1, what the prose around Eq. 5 argues for.
     """
     if rule == "equal":
         return 1.0

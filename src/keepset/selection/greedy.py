@@ -63,7 +63,7 @@ class _LazySearch:
         self.totals[start] = -torch.inf
         self.stale = (self.totals > -torch.inf) & (len(start) > 0)
         count = len(self.totals)
-        self.scratch = kernels[0].new_empty(max(2, min(SCRATCH // count, count)), count)
+        self.scratch = kernels[0].new_empty(min(count, max(2, SCRATCH // count)), count)
 
     def coverage(self) -> float:
         sums = torch.stack([cover.double().sum() for cover in self.covered])

@@ -60,4 +60,4 @@ def median_bandwidth(points: Cloud, metric: str, matrix: Tensor | None = None) -
 def neighbour_bandwidth(matrix: Tensor, k: int, metric: str) -> float:
     """The radius rule in the kernel's metric: median over points of the median distance to the k nearest."""
     measure = euclidean if metric == "euclidean" else Tensor.clone
-    return median(neighbours(matrix, k, measure).median) if k else 0.0
+    return median(neighbours(matrix, k, measure).median)

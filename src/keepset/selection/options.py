@@ -69,10 +69,13 @@ class Cover:
             raise TypeError(f"weights is the rule {self.weights!r}")
         if not isinstance(self.weights, (Mapping, Sequence, np.ndarray, Tensor)):
             raise ValueError(f"weights must be a rule ({', '.join(WEIGHTS)}) or numbers by view, got {self.weights!r}")
+        given: list[Any] = list(self.weights)
         if isinstance(self.weights, Mapping):
-            values = [float(value) for value in by_view("weights", self.weights, names)]
-        else:
-            values = [float(value) for value in self.weights]
+            given = by_view("weights", self.weights, names)
+        try:
+            values = [float(value) for value in given]
+        except (TypeError, ValueError):
+            raise ValueError(f"weights must be numbers, got {given}") from None
         if len(values) != len(names):
             raise ValueError(f"weights must be one number a view ({', '.join(names)}), {len(names)}, got {len(values)}")
         if not all(0 <= value < float("inf") for value in values) or sum(values) <= 0:

@@ -1,0 +1,74 @@
+"""Who may import whom, what `import keepset` loads, and the public names."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import keepset
+
+SOURCE = Path(keepset.__file__).parent
+
+# room -> the rooms of ours that it may import; a room not named here may not exist
+MAY_IMPORT: dict[str, set[str]] = {
+    "__init__": {"selection", "buffer", "embed"},
+    "checks": set(),
+    "files": {"checks"},
+    "selection": {"checks"},
+    "buffer": {"checks", "files"},
+    "embed": {"checks"},
+    "cli": {"__init__", "checks", "files", "selection"},
+}
+# what a room may import from outside, besides the standard library
+OUTSIDE: dict[str, set[str]] = {
+    "buffer": {"numpy", "torch", "safetensors"},
+    "files": {"numpy", "torch", "safetensors"},
+    "cli": {"numpy", "rich", "typer"},
+}
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imports_of(file: Path) -> set[tuple[str, bool]]:
+    """(name, is ours) of everything a file imports, also inside functions."""
+    found: set[tuple[str, bool]] = set()
+    inside = len(file.relative_to(SOURCE).parts) - 1
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {(alias.name.partition(".")[0], False) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(((node.module or "").partition(".")[0], False))
+        elif isinstance(node, ast.ImportFrom) and node.level > inside:
+            found.add(((node.module or "__init__").partition(".")[0], True))
+    return found
+
+
+def test_import_table_holds() -> None:
+    for file in sorted(SOURCE.rglob("*.py")):
+        room = room_of(file)
+        assert room in MAY_IMPORT, f"{file} stands in no known room"
+        for name, ours in imports_of(file):
+            if ours:
+                assert name in MAY_IMPORT[room] | {room}, f"{file} may not import {name}"
+            elif name not in sys.stdlib_module_names:
+                assert name in OUTSIDE.get(room, {"numpy", "torch"}), f"{file} may not import {name}"
+
+
+def test_import_keepset__loads_torch_and_numpy_alone() -> None:
+    code = "import torch, sys; before = set(sys.modules); import keepset; print(*(set(sys.modules) - before))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in ended.stdout.split()}
+    outside = loaded - set(sys.stdlib_module_names) - {"keepset", "torch", "numpy"}
+    assert not {name for name in outside if not name.startswith("_")}, outside
+
+
+def test_public_names_are_pinned() -> None:
+    assert sorted(keepset.__all__) == ["Buffer", "Selection", "coverage", "embed", "select", "select_per_class"]
+    assert all(hasattr(keepset, name) for name in keepset.__all__)
+
+
+def test_version_is_that_of_the_package() -> None:
+    text = (SOURCE.parent.parent / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'version = "{keepset.__version__}"' in text
