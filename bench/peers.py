@@ -48,7 +48,7 @@ def keepset_picks_euclidean(pool: Pool, budget: int) -> list[int]:
 
 
 def apricot_picks(pool: Pool, budget: int) -> list[int]:
-    """Two-stage is the fastest of its optimisers that return the greedy answer."""
+    """Two-stage: at n = 5,000 faster than lazy and naive (compiled once); all three reached the same coverage."""
     apricot = import_module("apricot")
     selector = apricot.FacilityLocationSelection(budget, metric="precomputed", optimizer="two-stage")
     selector.fit(kernel_matrix(pool).numpy())

@@ -38,7 +38,7 @@ def clumps(count: int, generator: torch.Generator) -> Tensor:
 
 
 def gaussian(count: int, generator: torch.Generator) -> Tensor:
-    """No structure at all: every candidate is nearly as good as the next, the worst case for a lazy search."""
+    """No structure at all: every candidate is nearly as good as the next, a hard case for a lazy search."""
     return torch.randn(count, DIMENSIONS, generator=generator)
 
 

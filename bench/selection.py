@@ -393,7 +393,8 @@ def main() -> None:
     show(SPEED_HEADS, speed_cells(timings))
     print(NOTES + "\n")
     used = memory(asked.memory_sizes, asked.threads)
-    show(MEMORY_HEADS, memory_cells(used))
+    if used:
+        show(MEMORY_HEADS, memory_cells(used))
     classes = per_class(QUICK_CLASSES if asked.quick else CLASSES, asked.repeats)
     show(PER_CLASS_HEADS, per_class_cells(classes))
     facts["load after"] = _load()

@@ -263,7 +263,7 @@ def hard_greedy(cover: Hard, budget: int, start: Sequence[int], shared: bool) ->
         free = [j for j in range(len(cover.worth)) if j not in indices]
         found = [hard_gain(cover, left, j) for j in free]
         gains.append(max(found))
-        indices.append(free[found.index(gains[-1])])
+        indices.append(free[next(place for place, gain in enumerate(found) if gain >= gains[-1] * (1 - 1e-12))])
         left = take(cover, left, indices[-1], shared)
     return indices[len(start) :], gains
 

@@ -66,14 +66,19 @@ def _copies(vectors: Tensor) -> tuple[Tensor, bool]:
     suspects = (sizes[groups] > 1).nonzero().flatten()
     if not len(suspects):
         return groups, False
-    bits = torch.int32 if vectors.dtype == torch.float32 else torch.int64
     generator = torch.Generator().manual_seed(1)
-    factors = torch.randint(-(2**62), 2**62, (vectors.shape[1],), generator=generator).to(vectors.device)
-    rows = (vectors[chunk].add_(0.0).view(bits) for chunk in suspects.split(TILE_ROWS))  # + 0: minus zero is zero
-    hashes = torch.cat([(chunk * factors).sum(1) for chunk in rows])
+    width = vectors[:1].view(torch.int32).shape[1]
+    factors = torch.randint(-(2**62), 2**62, (2, width), generator=generator).to(vectors.device)
+    hashes = torch.cat([_hash(vectors[chunk], factors) for chunk in suspects.split(TILE_ROWS)])
     _, found = hashes.unique(return_inverse=True)
     groups[suspects] = len(vectors) + found
     return groups, int(found.max()) + 1 < len(suspects)
+
+
+def _hash(rows: Tensor, factors: Tensor) -> Tensor:
+    """(r,) sums of mixed bits: without the mixing, signs that flip in pairs would cancel."""
+    mixed = rows.add(0.0).view(torch.int32) * factors[0]  # + 0: minus zero is zero
+    return ((mixed ^ (mixed >> 29)) * factors[1]).sum(1)
 
 
 def distance_rows(

@@ -13,6 +13,9 @@ FIRST_BATCH, NEXT_BATCH = 64, 256
 # Floats in the scratch rows of a refresh: 2.5 MB stay near the cores.
 SCRATCH = 640_000
 
+# Gains that differ by less than this, relatively, are a tie.
+TIES = {torch.float32: 1e-6, torch.float64: 1e-12}
+
 
 @dataclass(frozen=True)
 class Picks:
@@ -44,7 +47,7 @@ def soft_greedy(kernels: Sequence[Tensor], weights: Sequence[float], budget: int
         indices.append(pick)
         parts.append(search.parts(pick) / worth)
         search.take(pick)
-    return Picks(*_stack(indices, parts, len(kernels)), before)
+    return _picks(indices, parts, len(kernels), before)
 
 
 class _LazySearch:
@@ -62,6 +65,7 @@ class _LazySearch:
         self.totals = self.bounds.double() @ self.alphas  # (n,); −∞ once taken
         self.totals[start] = -torch.inf
         self.stale = (self.totals > -torch.inf) & (len(start) > 0)
+        self.tie = TIES[kernels[0].dtype]
         count = len(self.totals)
         self.scratch = kernels[0].new_empty(min(count, max(2, SCRATCH // count)), count)
 
@@ -79,7 +83,7 @@ class _LazySearch:
             self._refresh(self.stale.nonzero().flatten())
         else:
             self._refresh_leaders()
-        return int(self.totals.argmax())
+        return _first_best(self.totals, self.tie)
 
     def take(self, pick: int) -> None:
         gained = bool(self.totals[pick] > 0)
@@ -93,14 +97,14 @@ class _LazySearch:
         """Compute gains anew, largest bound first, until no bound that is left reaches the best gain."""
         first = self.totals.masked_fill(~self.stale, -torch.inf).topk(FIRST_BATCH).indices
         self._refresh(first[self.stale[first]])
-        best = self.totals.masked_fill(self.stale, -torch.inf).max()
-        left = (self.stale & (self.totals >= best)).nonzero().flatten()
+        enough = self.totals.masked_fill(self.stale, -torch.inf).max() * (1 - self.tie)
+        left = (self.stale & (self.totals >= enough)).nonzero().flatten()
         left = left[self.totals[left].argsort(descending=True)]
         for candidates in left.split(NEXT_BATCH) if len(left) else ():
-            if self.totals[candidates[0]] < best:
+            if self.totals[candidates[0]] < enough:
                 break
             self._refresh(candidates)
-            best = torch.maximum(best, self.totals[candidates].max())
+            enough = torch.maximum(enough, self.totals[candidates].max() * (1 - self.tie))
 
     def _refresh(self, candidates: Tensor) -> None:
         for rows in candidates.split(len(self.scratch)) if len(candidates) else ():
@@ -139,24 +143,26 @@ def hard_greedy(
     held = torch.stack([_held(ball, worth, torch.ones_like(worth, dtype=torch.bool)) for ball in balls], 1)  # (n, M)
     allowed = torch.ones(len(worth), dtype=torch.bool, device=device)
 
-    def cover(points: Tensor) -> None:
-        newly = torch.stack([ball[points].any(0) for ball in balls]) & (alphas > 0)[:, None]
+    def cover(point: int) -> None:
+        newly = torch.stack([ball[point] for ball in balls]) & (alphas > 0)[:, None]
         newly = (newly.any(0) if shared else newly) & uncovered
         for column, ball in enumerate(balls):
             held[:, column] -= _held(ball, worth, newly[column])
         uncovered.logical_and_(~newly)
-        allowed[points] = False
+        allowed[point] = False
 
-    cover(start.to(device))
-    before = float(((~uncovered).double() @ worth) @ alphas) / total
+    before = 0.0
+    for kept in start.tolist():  # one after the other: what a shared set counts depends on the order
+        before += float(held[kept] @ alphas) / total
+        cover(kept)
     indices: list[int] = []
     parts: list[Tensor] = []
     while len(indices) < budget and bool(uncovered.any()):
-        pick = int((held @ alphas).masked_fill(~allowed, -torch.inf).argmax())
+        pick = _first_best((held @ alphas).masked_fill(~allowed, -torch.inf), TIES[torch.float64])
         indices.append(pick)
         parts.append(held[pick] * alphas / total)
-        cover(torch.tensor([pick], device=device))
-    return Picks(*_stack(indices, parts, len(balls)), before)
+        cover(pick)
+    return _picks(indices, parts, len(balls), before)
 
 
 def _held(ball: Tensor, worth: Tensor, points: Tensor) -> Tensor:
@@ -167,6 +173,14 @@ def _held(ball: Tensor, worth: Tensor, points: Tensor) -> Tensor:
     return sums
 
 
-def _stack(indices: list[int], parts: list[Tensor], columns: int) -> tuple[Tensor, Tensor]:
+def _first_best(values: Tensor, tie: float) -> int:
+    """The lowest index among the largest values: equal gains are summed in different orders and may round apart."""
+    return int((values >= values.max() * (1 - tie)).int().argmax())
+
+
+def _picks(indices: list[int], parts: list[Tensor], columns: int, before: float) -> Picks:
     stacked = torch.stack(parts).cpu() if parts else torch.zeros(0, columns, dtype=torch.float64)
-    return torch.tensor(indices, dtype=torch.int64), stacked
+    gains = stacked.sum(1)
+    limit = gains.cummin(0).values if len(gains) else gains  # a tie's rounding must not look like a rising gain
+    stacked = torch.where(gains[:, None] > 0, stacked * (limit / gains)[:, None], stacked)
+    return Picks(torch.tensor(indices, dtype=torch.int64), stacked, before)
