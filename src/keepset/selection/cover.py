@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -85,19 +85,31 @@ def one_view(views: dict[str, Tensor], name: str | int | None) -> dict[str, Tens
 # ---------------------------------------------------------------- what both share
 
 
+KEPT_POINTS = 2000  # of so many points or fewer (16 MB a view) nothing is computed twice to save memory
+
+
 @dataclass(frozen=True)
 class Problem:
     """One selection to be made: the points in every view, and how coverage is measured."""
 
     names: list[str]
-    clouds: list[Cloud]
+    views: list[Tensor]
     cover: Cover
     k: int
     worth: Tensor
+    _clouds: dict[int, Cloud] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
-        return len(self.clouds[0])
+        return len(self.views[0])
+
+    def points(self, position: int) -> Cloud:
+        """The points of one view. Of many points only one view is kept at a time: it is as large as the view."""
+        if position not in self._clouds:
+            if self.count > KEPT_POINTS:
+                self._clouds.clear()
+            self._clouds[position] = cloud(self.views[position])
+        return self._clouds[position]
 
 
 def _problem(views: dict[str, Tensor], budget: int, start: Tensor, cover: Cover) -> Problem:
@@ -109,7 +121,7 @@ def _problem(views: dict[str, Tensor], budget: int, start: Tensor, cover: Cover)
         cover.given_weights(list(views))  # refuse wrong numbers before any work
     cover.given_bandwidths(list(views))
     wide = torch.float64 if any(view.dtype == torch.float64 for view in views.values()) else torch.float32
-    return Problem(list(views), [cloud(view.to(wide)) for view in views.values()], cover, k, worth)
+    return Problem(list(views), [view.to(wide) for view in views.values()], cover, k, worth)
 
 
 def _near(problem: Problem, matrix: Tensor) -> Neighbours:
@@ -166,8 +178,6 @@ def _selection(
 
 # ---------------------------------------------------------------- soft cover
 
-KEPT_POINTS = 2000  # up to so many points (16 MB a view) distances are kept rather than computed twice
-
 
 def _soft(views: dict[str, Tensor], budget: int, start: Tensor, cover: Cover) -> Selection:
     if cover.uncovered != "each":
@@ -197,30 +207,30 @@ def _summed(problem: Problem, notes: list[str]) -> tuple[list[Tensor], list[floa
     stays, and the others are added tile by tile."""
     matrices: dict[int, Tensor] = {}
     weights, scales = [], []
-    for position, points in enumerate(problem.clouds):
+    for position in range(len(problem.names)):
         if _needs_matrix(problem):
             former = matrices.popitem()[1] if matrices and problem.count > KEPT_POINTS else None
-            matrices[position] = pairwise(points, out=former)
+            matrices[position] = pairwise(problem.points(position), out=former)
         alpha, scale = _measure(problem, position, matrices.get(position), notes)
         weights.append(alpha)
         scales.append(scale)
     weights = _normal(weights)
     finish = [_weighted_kernel(problem, scale, alpha) for scale, alpha in zip(scales, weights, strict=True)]
-    base, total = matrices.popitem() if matrices else (-1, None)
-    total = pairwise(problem.clouds[base], finish[base]) if total is None else change(total, finish[base])
-    for position in set(range(len(weights))) - {base % len(weights)}:
+    base, total = matrices.popitem() if matrices else (0, None)
+    total = pairwise(problem.points(base), finish[base]) if total is None else change(total, finish[base])
+    for position in set(range(len(weights))) - {base}:
         if position in matrices:
             total += change(matrices[position], finish[position])
         else:
-            add_pairwise(total, problem.clouds[position], finish[position])
+            add_pairwise(total, problem.points(position), finish[position])
     return [total], weights, scales
 
 
 def _separate(problem: Problem, notes: list[str]) -> tuple[list[Tensor], list[float], list[float]]:
     """Each K_m in a matrix of its own, for the sum of each view's best."""
     kernels, weights, scales = [], [], []
-    for position, points in enumerate(problem.clouds):
-        matrix = pairwise(points)
+    for position in range(len(problem.names)):
+        matrix = pairwise(problem.points(position))
         alpha, scale = _measure(problem, position, matrix, notes)
         kernels.append(change(matrix, kernel(problem.cover.kernel, problem.cover.metric, scale)))
         weights.append(alpha)
@@ -244,14 +254,14 @@ def _measure(problem: Problem, position: int, matrix: Tensor | None, notes: list
 
 
 def _bandwidth(problem: Problem, position: int, matrix: Tensor | None, notes: list[str]) -> float:
-    cover, points = problem.cover, problem.clouds[position]
+    cover = problem.cover
     given = cover.given_bandwidths(problem.names)
     if given is not None:
         return given[position]
     if cover.bandwidth == "knn" and matrix is not None:
         found = neighbour_bandwidth(matrix, problem.k, cover.metric)
     else:
-        found = median_bandwidth(points, cover.metric, matrix)
+        found = median_bandwidth(problem.points(position), cover.metric, matrix)
     if found == 0 and problem.count > 1:
         notes.append(
             f"view {problem.names[position]!r}: no scale (its points coincide); each point covers its copies alone"
@@ -264,13 +274,13 @@ def _soft_parts(
 ) -> Tensor:
     """(t, M) what each view adds to each gain of summed kernels: where the pick takes over a point, its similarity in
     that view minus that of the point's former best. Negative where one view pays for another's gain."""
-    device = problem.clouds[0].centred.device
+    device = problem.views[0].device
     worth = problem.worth.to(device)
     held = torch.zeros(len(weights), problem.count, dtype=torch.float64, device=device)  # (M, n)
     finish = [_weighted_kernel(problem, scale, alpha) for scale, alpha in zip(scales, weights, strict=True)]
     parts = []
-    for chunk in torch.cat([start, picks.indices]).to(device).split(64):
-        views = [change(distance_rows(points, chunk)) for points, change in zip(problem.clouds, finish, strict=True)]
+    for chunk in torch.cat([start, picks.indices]).to(device).split(256):
+        views = [similar(distance_rows(problem.points(m), chunk)) for m, similar in enumerate(finish)]
         for row in torch.stack(views, 1).double():  # (M, n)
             better = row.sum(0) > held.sum(0)
             parts.append((row - held).mul_(better) @ worth)
@@ -296,8 +306,8 @@ def _hard(views: dict[str, Tensor], budget: int, start: Tensor, cover: Cover) ->
 def _balls(problem: Problem, notes: list[str]) -> tuple[list[Tensor], list[float], list[float]]:
     """For each view who lies within the radius (δ) of whom; δ = median over points of r."""
     balls, weights, radii, matrix = [], [], [], None
-    for position, points in enumerate(problem.clouds):
-        matrix = pairwise(points, out=matrix)
+    for position in range(len(problem.names)):
+        matrix = pairwise(problem.points(position), out=matrix)
         near = _near(problem, matrix)
         radius = median(near.median)
         if radius == 0 and problem.count > 1:
