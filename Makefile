@@ -13,7 +13,7 @@ help:
 	@echo "make demo    choose exemplars of handwritten digits: a table and a picture"
 	@echo "make test    ruff, mypy and every test"
 	@echo "make check   ruff and mypy alone"
-	@echo "make bench   speed and memory, beside other libraries"
+	@echo "make bench   speed and memory, beside other libraries (ARGS=--slow-peers: all of them)"
 	@echo "make docs    build the documentation into docs/_build/html"
 	@echo "make clean   remove .venv and everything built"
 
@@ -36,7 +36,7 @@ test: check
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
-	$(BIN)/python bench/selection.py
+	$(BIN)/python bench/selection.py $(ARGS)
 
 docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 import keepset
 import reference
-from keepset.selection.geometry import SMALL, Cloud, cloud, middle_distances, pairwise
+from keepset.selection.geometry import Cloud, cloud, pairwise
 from keepset.selection.kernels import median_bandwidth
+from keepset.selection.scales import SMALL, middle_distances
 
 COUNT = 20  # 190 pairs: an even number, so that no pair lies exactly at a median
 Vectors = NDArray[np.float64]

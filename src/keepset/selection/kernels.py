@@ -15,7 +15,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .geometry import Cloud, euclidean, median, middle_distances, neighbours
+from .geometry import Cloud
+from .scales import euclidean, median, middle_distances, neighbours
 
 METRICS = ("cosine", "euclidean", "literal")
 KERNELS = ("rbf", "laplace", "tophat")

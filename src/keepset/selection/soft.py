@@ -1,0 +1,135 @@
+"""Soft cover: every point counts by its similarity to the nearest kept one (Alg. 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from .geometry import add_pairwise, change, distance_rows, pairwise
+from .greedy import Picks, soft_greedy
+from .kernels import kernel, median_bandwidth, neighbour_bandwidth
+from .options import Cover
+from .problem import Problem, make_problem, normal
+from .result import Selection
+
+Measured = tuple[list[Tensor], list[float], list[float]]  # kernels, weights, bandwidths
+
+
+def soft_cover(views: dict[str, Tensor], budget: int, start: Tensor, cover: Cover) -> Selection:
+    if cover.uncovered != "each":
+        raise ValueError(f"uncovered={cover.uncovered!r} is for hard cover (probcover, mers-probcover); leave it out")
+    problem = make_problem(views, budget, start, cover)
+    picks, weights, scales = soft_picks(problem)
+    parts = picks.parts if picks.parts.shape[1] == len(views) else _parts(problem, picks, weights, scales)
+    return problem.selection(picks, parts, weights, scales)
+
+
+def soft_picks(problem: Problem) -> tuple[Picks, list[float], list[float]]:
+    summed = problem.cover.fusion == "sum-then-max"
+    kernels, weights, scales = (_summed if summed else _separate)(problem)
+    if problem.cover.point_weights is not None:
+        for matrix in kernels:
+            matrix.mul_(problem.worth.to(matrix))  # w·max(K − c, 0) = max(wK − wc, 0)
+    start = problem.start.to(kernels[0].device)
+    worth = float(problem.worth.sum())
+    return soft_greedy(kernels, [1.0] if summed else weights, problem.budget, start, worth), weights, scales
+
+
+def order_the_rest(problem: Problem, picks: Picks) -> Picks:
+    """What hard cover has left once everything is covered, by soft gain after those so far. They gain nothing."""
+    missing = problem.budget - len(picks.indices)
+    taken = torch.cat([problem.start, picks.indices])
+    found, _, _ = soft_picks(replace(problem, start=taken, budget=missing, notes=[]))
+    nothing = picks.parts.new_zeros(missing, picks.parts.shape[1])
+    return Picks(torch.cat([picks.indices, found.indices]), torch.cat([picks.parts, nothing]), picks.before)
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def _summed(problem: Problem) -> Measured:
+    """K = Σ α_m K_m (Alg. 1, step 1). A large matrix is there once: each view is measured in it in turn, the last one
+    stays, and the others are added tile by tile."""
+    matrices: dict[int, Tensor] = {}
+    weights, scales = [], []
+    for position in range(len(problem.names)):
+        if isinstance(problem.cover.bandwidth, str) or problem.weighs:
+            former = matrices.popitem()[1] if matrices and problem.large else None
+            matrices[position] = pairwise(problem.points(position), out=former)
+        alpha, scale = _measure(problem, position, matrices.get(position))
+        weights.append(alpha)
+        scales.append(scale)
+    weights = normal(weights)
+    finish = _weighted_kernels(problem, weights, scales)
+    base, total = matrices.popitem() if matrices else (0, None)
+    total = pairwise(problem.points(base), finish[base]) if total is None else change(total, finish[base])
+    for position in set(range(len(weights))) - {base}:
+        if position in matrices:
+            total += change(matrices[position], finish[position])
+        else:
+            add_pairwise(total, problem.points(position), finish[position])
+    return [total], weights, scales
+
+
+def _separate(problem: Problem) -> Measured:
+    """Each K_m in a matrix of its own, for the sum of each view's best."""
+    kernels, weights, scales = [], [], []
+    for position in range(len(problem.names)):
+        matrix = pairwise(problem.points(position))
+        alpha, scale = _measure(problem, position, matrix)
+        kernels.append(change(matrix, kernel(problem.cover.kernel, problem.cover.metric, scale)))
+        weights.append(alpha)
+        scales.append(scale)
+    return kernels, normal(weights), scales
+
+
+def _weighted_kernels(
+    problem: Problem, weights: Sequence[float], scales: Sequence[float]
+) -> list[Callable[[Tensor], Tensor]]:
+    """For each view the function that turns distances into α_m K_m, in place."""
+
+    def weighted(scale: float, alpha: float) -> Callable[[Tensor], Tensor]:
+        similarity = kernel(problem.cover.kernel, problem.cover.metric, scale)
+        return similarity if alpha == 1 else lambda tile: similarity(tile).mul_(alpha)
+
+    return [weighted(scale, alpha) for scale, alpha in zip(scales, weights, strict=True)]
+
+
+def _measure(problem: Problem, position: int, matrix: Tensor | None) -> tuple[float, float]:
+    """Weight and bandwidth of one view; `matrix` holds its distances, where they are needed."""
+    near = problem.near(matrix) if matrix is not None and problem.weighs else None
+    return problem.weight(position, near), _bandwidth(problem, position, matrix)
+
+
+def _bandwidth(problem: Problem, position: int, matrix: Tensor | None) -> float:
+    cover = problem.cover
+    given = cover.given_bandwidths(problem.names)
+    if given is not None:
+        return given[position]
+    if cover.bandwidth == "knn" and matrix is not None:
+        found = neighbour_bandwidth(matrix, problem.k, cover.metric)
+    else:
+        found = median_bandwidth(problem.points(position), cover.metric, matrix)
+    if found == 0:
+        problem.note(position, "no scale (its points coincide); each point covers its copies alone")
+    return found * cover.bandwidth_scale
+
+
+def _parts(problem: Problem, picks: Picks, weights: Sequence[float], scales: Sequence[float]) -> Tensor:
+    """(t, M) what each view adds to each gain of summed kernels: where the pick takes over a point, its similarity in
+    that view minus that of the point's former best. Negative where one view pays for another's gain."""
+    device = problem.views[0].device
+    worth = problem.worth.to(device)
+    held = torch.zeros(len(weights), problem.count, dtype=torch.float64, device=device)  # (M, n)
+    finish = _weighted_kernels(problem, weights, scales)
+    parts = []
+    for chunk in torch.cat([problem.start, picks.indices]).to(device).split(256):
+        views = [similar(distance_rows(problem.points(m), chunk)) for m, similar in enumerate(finish)]
+        for row in torch.stack(views, 1).double():  # (M, n)
+            better = row.sum(0) > held.sum(0)
+            parts.append((row - held).mul_(better) @ worth)
+            held = torch.where(better, row, held)
+    return torch.stack(parts)[len(problem.start) :].cpu()
