@@ -80,7 +80,7 @@ class _LazySearch:
     def best(self) -> int:
         """The candidate with the largest gain, the lowest index among equals."""
         if len(self.scratch) == len(self.totals):  # so few that finding out whom to look at costs more than looking
-            self._refresh(self.stale.nonzero().flatten())
+            self._refresh_all()
         else:
             self._refresh_leaders()
         return _first_best(self.totals, self.tie)
@@ -92,6 +92,12 @@ class _LazySearch:
             for matrix, cover in zip(self.kernels, self.covered, strict=True):
                 torch.maximum(cover, matrix[pick], out=cover)
             self.stale = self.totals > -torch.inf
+
+    def _refresh_all(self) -> None:
+        for column, (matrix, cover) in enumerate(zip(self.kernels, self.covered, strict=True)):
+            self.bounds[:, column] = torch.sub(matrix, cover, out=self.scratch).clamp_(min=0).sum(1)
+        taken = self.totals == -torch.inf
+        self.totals = (self.bounds.double() @ self.alphas).masked_fill_(taken, -torch.inf)
 
     def _refresh_leaders(self) -> None:
         """Compute gains anew, largest bound first, until no bound that is left reaches the best gain."""
