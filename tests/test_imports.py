@@ -17,13 +17,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "selection": {"checks"},
     "buffer": {"checks", "files"},
     "embed": {"checks"},
-    "cli": {"__init__", "checks", "files", "selection"},
+    "metrics": set(),
+    "data": {"checks", "files"},
+    "learning": {"checks"},
+    "views": {"checks", "embed", "learning"},
+    "experiment": {"checks", "files", "data", "learning", "views", "selection", "buffer", "embed", "metrics"},
+    "commands": {"checks", "files", "selection", "data", "experiment", "metrics"},
+    "cli": {"__init__", "commands"},
 }
 # what a room may import from outside, besides the standard library
 OUTSIDE: dict[str, set[str]] = {
     "buffer": {"numpy", "torch", "safetensors"},
     "files": {"numpy", "torch", "safetensors"},
-    "cli": {"numpy", "rich", "typer"},
+    "data": {"numpy", "torch", "safetensors", "sklearn", "PIL", "pooch"},
+    "experiment": {"torch", "pydantic", "safetensors"},
+    "commands": {"numpy", "rich", "torch", "typer"},
+    "cli": {"typer"},
 }
 
 

@@ -1,0 +1,1 @@
+"""One file a verb of the command line; cli.py puts them together."""

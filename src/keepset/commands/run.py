@@ -1,0 +1,202 @@
+"""keepset run: train a replay learner over a sequence of episodes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .console import say, show_table, warn
+
+if TYPE_CHECKING:
+    from ..experiment.config import RunConfig
+
+Option = typer.Option
+
+
+def run(
+    data: Annotated[
+        str, typer.Argument(help="digits, cifar100, tinyimagenet, an image folder, or arrays.npz.")
+    ] = "digits",
+    learner: Annotated[str | None, Option(help="finetune, er, er-ace, mir, joint; -star appended; a list.")] = None,
+    selector: Annotated[str | None, Option(help="A selector of keepset ls, maxherding:pixels; a list.")] = None,
+    views: Annotated[str | None, Option(help="The views, such as supervised,pixels or my_module:embed.")] = None,
+    capacity: Annotated[str | None, Option(help="The whole buffer; a list.")] = None,
+    seed: Annotated[str | None, Option(help="A list: --seed 0,1,2.")] = None,
+    preset: Annotated[str | None, Option(help="paper (100 epochs an episode) or fast (10).")] = None,
+    config: Annotated[Path | None, Option(help="A TOML file of settings; flags win over it.")] = None,
+    epochs: Annotated[int | None, Option(help="Epochs an episode.")] = None,
+    order: Annotated[str | None, Option(help="Class order: canonical, a seed, or a list 3,1,2.")] = None,
+    episodes: Annotated[str | None, Option(help="How many, or their sizes: 4,3,3.")] = None,
+    width: Annotated[int | None, Option(help="Width of the ResNet.")] = None,
+    device: Annotated[str, Option(help="cpu, cuda, or auto.")] = "auto",
+    data_folder: Annotated[str | None, Option(help="Where data sets lie.")] = None,
+    set_: Annotated[list[str] | None, Option("--set", help="Any other setting: --set options.weights=equal.")] = None,
+    out: Annotated[Path, Option(help="Folder of the run folders.")] = Path("runs"),
+    again: Annotated[bool, Option("--again", help="Run finished runs once more.")] = False,
+) -> None:
+    """Train a replay learner over a sequence of episodes; a selector chooses what to keep after each.
+
+    \b
+    Examples:
+      keepset run digits
+      keepset run digits --selector random,maxherding,mers --seed 0,1,2 --preset fast
+      keepset run cifar100 --learner er-ace --selector mers --capacity 500 --preset paper
+      keepset run photos/ --episodes 4 --set data.image_size=64 --set options.weights=equal
+    """
+    from ..experiment.run import run as run_one
+
+    flags = _flags(data, views, epochs, order, episodes, width, device, data_folder, set_ or [])
+    lists = {"learner": learner, "selector": selector, "capacity": capacity, "seed": seed}
+    configs = list(_expanded(preset, config, flags, lists))
+    results = []
+    with _display(configs) as told:
+        for number, each in enumerate(configs):
+            results.append(run_one(each, out, again=again, on_epoch=told(number)))
+    _table(configs, results)
+    say(f"\n{len(configs)} runs in {out}; keepset show {out}/RUN tells one of them")
+
+
+# ---------------------------------------------------------------- settings
+
+
+def _flags(
+    data: str,
+    views: str | None,
+    epochs: int | None,
+    order: str | None,
+    episodes: str | None,
+    width: int | None,
+    device: str,
+    data_folder: str | None,
+    others: Sequence[str],
+) -> dict[str, Any]:
+    """The flags that were given, as nested settings."""
+    import torch
+
+    given: dict[str, Any] = {
+        "data.name": data,
+        "data.order": _numbers(order),
+        "data.episodes": _numbers(episodes),
+        "data.folder": data_folder,
+        "views": None if views is None else views.split(","),
+        "train.epochs": epochs,
+        "model.width": width,
+        "device": ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device,
+    }
+    for text in others:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--set must be key=value, got {text!r}")
+        given[key] = _value(value)
+    nested: dict[str, Any] = {}
+    for key, value in given.items():
+        if value is not None:
+            *groups, last = key.split(".")
+            place = nested
+            for group in groups:
+                place = place.setdefault(group, {})
+            place[last] = value
+    return nested
+
+
+def _value(text: str) -> Any:
+    """As TOML reads it, or else a plain word."""
+    import tomllib
+
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _numbers(text: str | None) -> Any:
+    """`10`, `4,3,3` or a word."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    if all(part.strip().isdigit() for part in parts):
+        return int(text) if len(parts) == 1 else [int(part) for part in parts]
+    return text
+
+
+def _expanded(
+    preset: str | None, file: Path | None, flags: dict[str, Any], lists: Mapping[str, str | None]
+) -> Iterator[RunConfig]:
+    """A config for every combination of the lists."""
+    from ..experiment.config import make_config
+
+    given = {name: text.split(",") for name, text in lists.items() if text is not None}
+    for values in itertools.product(*given.values()):
+        chosen = {
+            name: _value(value) if name in ("capacity", "seed") else value
+            for name, value in zip(given, values, strict=True)
+        }
+        yield make_config(preset, file, {**flags, **chosen})
+
+
+# ---------------------------------------------------------------- showing
+
+
+def _name(config: RunConfig) -> str:
+    return f"{config.learner} {config.selector} |M|={config.capacity} seed {config.seed}"
+
+
+@contextmanager
+def _display(configs: Sequence[RunConfig]) -> Iterator[Callable[[int], Callable[[Mapping[str, Any]], None]]]:
+    """A live bar on a terminal, plain lines in a log."""
+    if not sys.stderr.isatty():
+        yield lambda number: lambda record: _line(_name(configs[number]), configs[number], record)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+
+        def told(number: int) -> Callable[[Mapping[str, Any]], None]:
+            task = progress.add_task(f"{number + 1}/{len(configs)} {_name(configs[number])}", total=None, state="")
+
+            def update(record: Mapping[str, Any]) -> None:
+                done = (record["episode"] - 1) * configs[number].train.epochs + record["epoch"]
+                total = record["episodes"] * configs[number].train.epochs
+                progress.update(task, completed=done, total=total, state=_state(record))
+
+            return update
+
+        yield told
+
+
+def _state(record: Mapping[str, Any]) -> str:
+    so_far = record["average accuracies"]
+    accuracy = f"AA {100 * so_far[-1]:.1f}" if so_far else ""
+    speed = record["steps a second"]
+    return f"episode {record['episode']}/{record['episodes']} epoch {record['epoch']} {speed:.0f} steps/s {accuracy}"
+
+
+def _line(name: str, config: RunConfig, record: Mapping[str, Any]) -> None:
+    if record["epoch"] == config.train.epochs:
+        warn(f"{name}: {_state(record)} loss {record['loss']:.3f}")
+
+
+def _table(configs: Sequence[RunConfig], results: Sequence[Mapping[str, Any]]) -> None:
+    """Mean ± standard error over seeds, in per cent."""
+    from ..metrics import NAMES, mean_and_error
+
+    groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
+    for config, result in zip(configs, results, strict=True):
+        groups.setdefault((config.learner, config.selector, config.capacity), []).append(result)
+    rows = []
+    for (learner, selector, capacity), group in groups.items():
+        cells = []
+        for name in NAMES:
+            mean, error = mean_and_error([100 * result["metrics"][name] for result in group])
+            cells.append(f"{mean:.1f} ± {error:.1f}" if not math.isnan(error) else f"{mean:.1f}")
+        rows.append([learner, selector, str(capacity), str(len(group)), *cells])
+    show_table(["learner", "selector", "capacity", "seeds", *NAMES], rows, right=["capacity", "seeds", *NAMES])

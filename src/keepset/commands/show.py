@@ -1,0 +1,55 @@
+"""keepset show: one run, told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .console import say, show_table
+
+
+def show(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
+    """Tell one finished run: its settings, accuracy matrix, metrics, and what was kept.
+
+    \b
+    Example:
+      keepset show runs/0123456789abcdef
+    """
+    from ..experiment.results import read_result
+
+    result = read_result(run)
+    identity = result["identity"]
+    say(f"{identity['data']['name']}: {identity['learner']}, {identity['selector']} on {', '.join(identity['views'])}")
+    say(f"capacity {identity['capacity']}, seed {identity['seed']}, {identity['train']['epochs']} epochs an episode\n")
+    _show_matrix(result["accuracy"])
+    metrics = "   ".join(f"{name} {100 * value:.1f}" for name, value in result["metrics"].items())
+    say(f"\n{metrics}\n")
+    _show_picks(result["picks"])
+    spent = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in result["seconds"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    say(f"\n{spent}\n{versions}")
+
+
+def _show_matrix(accuracy: list[list[float]]) -> None:
+    heads = ["after", *(f"episode {i + 1}" for i in range(len(accuracy))), "mean"]
+    rows = []
+    for number, row in enumerate(accuracy, start=1):
+        cells = [f"{100 * value:.1f}" for value in row] + [""] * (len(accuracy) - number)
+        rows.append([str(number), *cells, f"{100 * sum(row) / number:.1f}"])
+    show_table(heads, rows, right=heads)
+
+
+def _show_picks(picks: list[dict[str, Any]]) -> None:
+    rows = [
+        [str(number), label, str(len(kept["rows"])), _short(kept["rows"])]
+        for number, episode in enumerate(picks, start=1)
+        for label, kept in episode.items()
+    ]
+    show_table(["episode", "class", "kept then", "rows of the data set, in the order picked"], rows)
+
+
+def _short(rows: list[int], most: int = 10) -> str:
+    more = f" and {len(rows) - most} more" if len(rows) > most else ""
+    return " ".join(map(str, rows[:most])) + more

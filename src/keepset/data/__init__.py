@@ -1,0 +1,83 @@
+"""Files to uint8 tensors to episodes: digits, CIFAR-100, TinyImageNet, a folder of images, arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..checks import nearest_name
+from . import arrays, cifar100, digits, folder, tinyimagenet
+from .archive import data_folder
+from .dataset import Dataset, Episode
+from .episodes import class_order, split_classes
+from .episodes import episodes as cut
+
+__all__ = [
+    "DATASETS",
+    "DataSettings",
+    "Dataset",
+    "Entry",
+    "Episode",
+    "class_order",
+    "data_folder",
+    "load",
+    "split",
+    "split_classes",
+]
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which data, in which class order, in how many episodes.
+
+    `name` is one of DATASETS, a folder of images or an .npz file. `folder` is where archives lie; empty:
+    $KEEPSET_DATA or the system's cache. `episodes` is a number that divides the classes or a size for each; None: the
+    data set's own number. `image_size` is for a folder of images.
+    """
+
+    name: str = "digits"
+    folder: str = ""
+    order: str | int | tuple[int, ...] = "canonical"
+    episodes: int | tuple[int, ...] | None = None
+    image_size: int = 32
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a data set is loaded from the data folder, in how many episodes it is usually cut, and a line about it."""
+
+    load: Callable[[Path], Dataset]
+    episodes: int
+    summary: str
+
+
+DATASETS: dict[str, Entry] = {
+    "digits": Entry(lambda _: digits.load(), 5, "scikit-learn's handwritten digits: 10 classes, grey 8 x 8"),
+    "cifar100": Entry(cifar100.load, 10, "100 classes, 500 + 100 colour images of 32 x 32 each"),
+    "tinyimagenet": Entry(tinyimagenet.load, 10, "200 classes, 500 + 50 colour images of 64 x 64 each"),
+}
+
+
+def load(settings: DataSettings) -> Dataset:
+    """The data set that the settings name. A name of DATASETS comes before a folder called the same."""
+    if settings.name in DATASETS:
+        return DATASETS[settings.name].load(data_folder(settings.folder))
+    path = Path(settings.name).expanduser()
+    if path.suffix == ".npz":
+        return arrays.load(path)
+    if path.is_dir():
+        return folder.load(path, settings.image_size)
+    others = "or name an existing folder of images or an .npz file"
+    raise ValueError(f"unknown data set {settings.name!r}; {nearest_name(settings.name, DATASETS)}; {others}")
+
+
+def split(dataset: Dataset, settings: DataSettings) -> list[Episode]:
+    """The data set cut into episodes as the settings say."""
+    count = settings.episodes
+    if count is None and settings.name in DATASETS:
+        count = DATASETS[settings.name].episodes
+    if count is None:
+        allowed = f"a number that divides its {dataset.classes} classes, or a list of sizes"
+        raise ValueError(f"episodes must be given for {settings.name}: {allowed}")
+    return cut(dataset, settings.order, count)

@@ -1,0 +1,166 @@
+"""One typed, frozen config of a run: defaults < a preset < a TOML file < flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..checks import check_choice, check_range, nearest_name
+from ..data import DataSettings
+from ..learning import LearnerSettings, learner
+from ..learning.trainer import TrainSettings
+from ..selection.api import ALIASES, SELECTORS
+from ..views import check_name
+
+NUMBERS = 1  # raised with each changelog entry under Numbers: results of different numbers never share a folder
+DEVICES = ("cpu", "cuda")
+MODELS = ("auto", "resnet18", "small")
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "paper": {"train": {"epochs": 100}},
+    "fast": {"train": {"epochs": 10}},
+}
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    name: str = "auto"
+    """`resnet18`, `small`, or `auto`: small for images below 16 pixels, else the ResNet."""
+    width: int = 64
+    """The ResNet's first width; 20 is the slim one."""
+
+    def __post_init__(self) -> None:
+        check_choice("model", self.name, MODELS)
+        check_range("width", self.width, 1, 4096, "channels")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that a run does. What changes its numbers is in `identity`."""
+
+    data: DataSettings = field(default_factory=DataSettings)
+    learner: str = "er-ace"
+    selector: str = "mers"
+    """A selector of `keepset ls`; `maxherding:pixels` reads that view."""
+    views: tuple[str, ...] = ("supervised", "pixels")
+    capacity: int = 50
+    seed: int = 0
+    device: str = "cpu"
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of the selector: weights, bandwidth and so on."""
+    model: ModelSettings = field(default_factory=ModelSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    learning: LearnerSettings = field(default_factory=LearnerSettings)
+
+    def __post_init__(self) -> None:
+        learner(self.learner, self.learning)
+        method, view = self.method_and_view()
+        if method not in SELECTORS:
+            raise ValueError(
+                f"unknown selector {method!r}; {nearest_name(method, [*SELECTORS, *ALIASES])} see keepset ls"
+            )
+        if view is not None and SELECTORS[method].views != "one":
+            raise ValueError(f"selector {self.selector!r}: {method} does not read a single view; leave out ':{view}'")
+        check_range("capacity", self.capacity, 1, 2**31, "exemplars")
+        check_range("seed", self.seed, 0, 2**62, "a seed")
+        check_choice("device", self.device, DEVICES)
+        for name in self.used_views():
+            check_name(name)
+        for option in self.options:
+            if option not in SELECTORS[method].options:
+                known = SELECTORS[method].options
+                raise ValueError(f"unknown option {option!r} for {method}; {nearest_name(option, known)}")
+
+    def method_and_view(self) -> tuple[str, str | None]:
+        """`maxherding:pixels` -> its two parts."""
+        method, _, view = self.selector.partition(":")
+        return ALIASES.get(method, method), view or None
+
+    def used_views(self) -> tuple[str, ...]:
+        """The views that the selector reads: others are not made, and do not make a run another run."""
+        method, view = self.method_and_view()
+        reads = SELECTORS[method].views
+        if reads == "none":
+            return ()
+        if reads == "one":
+            return (view or self.views[0],)
+        return self.views
+
+
+def identity(config: RunConfig) -> dict[str, Any]:
+    """What changes the numbers of a run, in plain values."""
+    plain = dataclasses.asdict(config)
+    plain["views"] = list(config.used_views())
+    plain["selector"] = config.method_and_view()[0]
+    del plain["data"]["folder"]
+    plain["numbers"] = NUMBERS
+    return json.loads(json.dumps(plain, default=str))  # type: ignore[no-any-return]
+
+
+def run_hash(config: RunConfig) -> str:
+    """The name of the run's folder."""
+    text = json.dumps(identity(config), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def make_config(
+    preset: str | None = None, file: str | Path | None = None, flags: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """Defaults, then a preset, then a TOML file, then flags (nested mappings); the later wins."""
+    from pydantic import TypeAdapter, ValidationError
+
+    plain: dict[str, Any] = {}
+    if preset is not None:
+        check_choice("preset", preset, PRESETS)
+        plain = _merged(plain, PRESETS[preset])
+    if file is not None:
+        plain = _merged(plain, _read_toml(Path(file)))
+    plain = _merged(plain, flags or {})
+    _check_keys(plain, RunConfig)
+    try:
+        return TypeAdapter(RunConfig).validate_python(plain)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        said = str(first["msg"]).removeprefix("Value error, ")
+        raise ValueError(f"{place}: {said}, got {first['input']!r}" if place else said) from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no TOML: {error}") from None
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged
+
+
+def _check_keys(plain: Mapping[str, Any], kind: Any, place: str = "") -> None:
+    """Unknown keys get the nearest known name, at any depth."""
+    known = {entry.name: entry for entry in dataclasses.fields(kind)}
+    _refuse_unknown(plain, known, place)
+    for key, value in plain.items():
+        default = known[key].default_factory
+        if isinstance(value, Mapping) and dataclasses.is_dataclass(default):
+            _check_keys(value, default, f"{place}{key}.")
+
+
+def _refuse_unknown(plain: Iterable[str], known: Iterable[str], place: str) -> None:
+    known = list(known)
+    for key in plain:
+        if key not in known:
+            raise ValueError(f"unknown setting {place + key!r}; {nearest_name(key, known)}")

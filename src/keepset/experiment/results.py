@@ -1,0 +1,154 @@
+"""A run's folder: its config, its checkpoints and its result, each written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..files import write_atomically
+from ..metrics import all_metrics
+from .config import RunConfig, identity, run_hash
+
+CHECKPOINT, FORMER = "checkpoint.safetensors", "checkpoint.former.safetensors"
+
+
+@dataclass
+class Progress:
+    """How far a run has come, in plain values; the tensors lie beside it in the checkpoint."""
+
+    episode: int = 0
+    epoch: int = 0
+    """Epochs of that episode that are over."""
+    accuracy: list[list[float]] = field(default_factory=list)
+    picks: list[dict[str, Any]] = field(default_factory=list)
+    """For each episode, class by class: what was kept and how it came about."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    counts: list[list[Any]] = field(default_factory=list)
+    """What the buffer holds of each class, earliest first."""
+    warnings: list[str] = field(default_factory=list)
+
+
+class RunFolder:
+    """The folder of one run, named by the hash of what changes its numbers."""
+
+    def __init__(self, out: str | Path, config: RunConfig) -> None:
+        self.config = config
+        self.path = Path(out) / run_hash(config)
+
+    def prepare(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"cannot make the run's folder {self.path}: {error.strerror}") from None
+        _write_json(self.path / "config.json", {"identity": identity(self.config), "config": asdict(self.config)})
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "result.json").exists()
+
+    def result(self) -> dict[str, Any]:
+        return read_result(self.path)
+
+    def clear(self) -> None:
+        for name in ("result.json", "metrics.jsonl", CHECKPOINT, FORMER):
+            (self.path / name).unlink(missing_ok=True)
+
+    # ------------------------------------------------------------ checkpoints
+
+    def save(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
+        """The checkpoint becomes the former one, then the new one takes its place."""
+        from safetensors.torch import save
+
+        content = save({k: v.contiguous() for k, v in tensors.items()}, {"progress": json.dumps(asdict(progress))})
+        if (self.path / CHECKPOINT).exists():
+            (self.path / CHECKPOINT).replace(self.path / FORMER)
+        write_atomically(self.path / CHECKPOINT, lambda file: file.write_bytes(content))
+
+    def resume(self) -> tuple[Progress, dict[str, Tensor]]:
+        """The newest checkpoint that can be read; a damaged one is named among the warnings."""
+        warnings = []
+        for name in (CHECKPOINT, FORMER):
+            path = self.path / name
+            if not path.exists():
+                continue
+            try:
+                progress, tensors = _read_checkpoint(path)
+            except Exception as error:  # whatever a damaged file raises, the one before it may be whole
+                warnings.append(f"{path} cannot be read ({error}); going on from an earlier state")
+                continue
+            progress.warnings = warnings
+            return progress, tensors
+        return Progress(warnings=warnings), {}
+
+    # ------------------------------------------------------------ records
+
+    def record(self, line: Mapping[str, Any]) -> None:
+        """One line of metrics.jsonl; a run that was taken up again may repeat an epoch."""
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def finish(self, progress: Progress) -> dict[str, Any]:
+        result = {
+            "accuracy": progress.accuracy,
+            "metrics": all_metrics(progress.accuracy),
+            "picks": progress.picks,
+            "seconds": progress.seconds,
+            "versions": versions(),
+            "identity": identity(self.config),
+        }
+        _write_json(self.path / "result.json", result)
+        for name in (CHECKPOINT, FORMER):
+            (self.path / name).unlink(missing_ok=True)
+        return read_result(self.path)
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    path = folder / "result.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise ValueError(f"{folder} holds no finished run: there is no result.json in it") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); run it again with --again") from None
+    return found
+
+
+def _read_checkpoint(path: Path) -> tuple[Progress, dict[str, Tensor]]:
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        progress = Progress(**json.loads(file.metadata()["progress"]))
+        return progress, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118, not a mapping
+
+
+def _write_json(path: Path, content: Any) -> None:
+    text = json.dumps(content, indent=1, default=str) + "\n"
+    write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
+
+
+def versions() -> dict[str, str]:
+    """What the numbers depend on besides the config."""
+    found = {"python": platform.python_version(), "commit": _commit()}
+    for package in ("keepset", "torch", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "from source"
+    return found
+
+
+def _commit() -> str:
+    """The commit of the source tree keepset runs from, if it is one."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"

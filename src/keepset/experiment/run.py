@@ -1,0 +1,31 @@
+"""The episode loop: train, select per class, update the buffer, evaluate all episodes so far."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .config import RunConfig
+from .results import RunFolder
+from .world import OnEpoch, World
+
+
+def run(config: RunConfig, out: str | Path, *, again: bool = False, on_epoch: OnEpoch | None = None) -> dict[str, Any]:
+    """One run, from where it was left; a finished one is read back, not run again.
+
+    `on_epoch` gets a record after every epoch, the same that is written to the run's metrics.jsonl.
+    """
+    folder = RunFolder(out, config)
+    if again:
+        folder.clear()
+    if folder.finished:
+        return folder.result()
+    folder.prepare()
+    world = World(config, folder, on_epoch)
+    for number in range(world.progress.episode, len(world.episodes)):
+        world.train(number)
+        chosen = world.select(number)
+        world.keep(number, chosen)
+        world.evaluate(number)
+        world.next_episode(chosen)
+    return folder.finish(world.progress)

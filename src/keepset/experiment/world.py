@@ -1,0 +1,225 @@
+"""All that a run remembers between its steps: data, model, buffer, and how far it has come."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..buffer import Buffer
+from ..data import load, split
+from ..embed import embed
+from ..learning import learner
+from ..learning.augment import normalise
+from ..learning.models import make_model
+from ..learning.plan import generator_of, seed_of
+from ..learning.step import masked
+from ..learning.trainer import EpisodeTrainer, Material, Memory, load_model
+from ..learning.uncertainty import uncertainty
+from ..selection import Selection, select_per_class
+from ..views import Material as ViewMaterial
+from ..views import make_view
+from .config import RunConfig
+from .results import RunFolder
+
+OnEpoch = Callable[[Mapping[str, Any]], object]
+Chosen = Mapping[int | str, Selection]
+
+
+class World:
+    def __init__(self, config: RunConfig, folder: RunFolder, on_epoch: OnEpoch | None) -> None:
+        if config.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device is cuda, but torch sees no GPU; set it to cpu")
+        self.config, self.folder, self.on_epoch = config, folder, on_epoch
+        self.data = load(config.data)
+        self.episodes = split(self.data, config.data)
+        self.learner = learner(config.learner, config.learning)
+        self.model = make_model(
+            config.model.name,
+            self.data.classes,
+            tuple(self.data.train_images.shape[1:]),
+            config.model.width,
+            generator_of(config.seed, "model"),
+        ).to(config.device)
+        self.buffer = Buffer(capacity=config.capacity)
+        self.progress, self._resumed = folder.resume()
+        if self._resumed:
+            load_model(self.model, self._resumed)
+            self.buffer.load_state_dict(_buffer_state(config.capacity, self.progress.counts, self._resumed))
+
+    # ------------------------------------------------------------ train
+
+    def train(self, number: int) -> None:
+        """The episode's epochs, each followed by a checkpoint."""
+        if self.progress.epoch == 0 and number > 0 and self.learner.holds_new_classes:
+            self.keep(number, self._random_picks(number))  # replaced by the selection after training
+        seed = (self.config.seed, "episode", number)
+        trainer = EpisodeTrainer(
+            self.model,
+            self.learner,
+            self.config.train,
+            self._material(number),
+            self._memory(number),
+            self.seen(number),
+            seed,
+        )
+        if self.progress.epoch:
+            trainer.restore(self._resumed, self.progress.epoch)
+        self._resumed = {}
+        while trainer.epoch < self.config.train.epochs:
+            before = self.progress.seconds.get("train", 0.0)
+            with self.timed("train"):
+                loss = trainer.train_epoch()
+            self.progress.epoch = trainer.epoch
+            self.save(trainer.tensors())
+            self._report(number, trainer, loss, self.progress.seconds["train"] - before)
+
+    def seen(self, number: int) -> Tensor:
+        """(classes,) which have come by episode `number`."""
+        mask = torch.zeros(self.data.classes, dtype=torch.bool)
+        for episode in self.episodes[: number + 1]:
+            mask[list(episode.classes)] = True
+        return mask.to(self.config.device)
+
+    def _material(self, number: int) -> Material:
+        """What is trained on: the new images, or all so far for the joint learner."""
+        part = self.episodes[: number + 1] if self.learner.joint else self.episodes[number : number + 1]
+        images = torch.cat([episode.train_images for episode in part]).to(self.config.device)
+        labels = torch.cat([episode.train_labels for episode in part]).to(self.config.device)
+        return Material(images, labels, self.data.mean, self.data.std, self.data.padding, self.data.flip)
+
+    def _memory(self, number: int) -> Memory:
+        """What may be replayed: nothing in the first episode, and nothing for a learner that draws nothing."""
+        if number == 0 or not len(self.buffer) or not self.learner.draws:
+            first = self.episodes[0]
+            return Memory(first.train_images[:0].to(self.config.device), first.train_labels[:0].to(self.config.device))
+        held, labels = self.buffer.contents()
+        return Memory(held["image"].to(self.config.device), labels.to(self.config.device))
+
+    def _random_picks(self, number: int) -> dict[int, list[int]]:
+        """ER-ACE: random exemplars of the classes that are being learned, as many as the selection will keep."""
+        labels = self.episodes[number].train_labels
+        picks = {}
+        for label, quota in self.buffer.quota(labels).items():
+            rows = (labels == int(label)).nonzero().flatten()
+            order = torch.randperm(len(rows), generator=generator_of(self.config.seed, "temporary", number, label))
+            picks[int(label)] = rows[order[:quota]].tolist()
+        return picks
+
+    # ------------------------------------------------------------ select and keep
+
+    def select(self, number: int) -> Chosen:
+        """The selector's choice among the new images, class by class."""
+        episode, method = self.episodes[number], self.config.method_and_view()[0]
+        options = dict(self.config.options)
+        with self.timed("embed"):
+            images = episode.train_images.to(self.config.device)
+            material = ViewMaterial(self.model, self.normalise)
+            views = {name: make_view(name, images, material) for name in self.config.used_views() or ("pixels",)}
+            if method == "rainbow":
+                generator = generator_of(self.config.seed, "uncertainty", number)
+                options["uncertainty"] = uncertainty(lambda batch: self.logits(batch, number), images, generator)
+        with self.timed("select"):
+            return select_per_class(
+                views,
+                episode.train_labels,
+                self.buffer.quota(episode.train_labels),
+                method=method,
+                generator=seed_of(self.config.seed, "select", number) >> 1,
+                **options,
+            )
+
+    def keep(self, number: int, chosen: Mapping[Any, Any]) -> None:
+        episode = self.episodes[number]
+        parts = {"image": episode.train_images, "row": episode.train_rows}
+        self.buffer.update(parts, episode.train_labels, chosen)
+
+    # ------------------------------------------------------------ evaluate
+
+    def normalise(self, images: Tensor) -> Tensor:
+        return normalise(images, self.data.mean, self.data.std)
+
+    def logits(self, images: Tensor, number: int) -> Tensor:
+        """(n, classes) of images as they are, in eval mode, classes not yet seen masked."""
+        outputs = embed(lambda batch: self.model(self.normalise(batch)).float(), images, model=self.model)
+        return masked(outputs, self.seen(number))
+
+    def evaluate(self, number: int) -> None:
+        """A row of the accuracy matrix: each episode so far, over all classes seen."""
+        with self.timed("evaluate"):
+            row = []
+            for episode in self.episodes[: number + 1]:
+                found = self.logits(episode.test_images, number).argmax(1).cpu()
+                row.append(float((found == episode.test_labels).double().mean()))
+        self.progress.accuracy.append(row)
+
+    # ------------------------------------------------------------ saving and telling
+
+    def next_episode(self, chosen: Chosen) -> None:
+        rows = self.episodes[self.progress.episode].train_rows
+        self.progress.picks.append({str(label): _told(selection, rows) for label, selection in chosen.items()})
+        self.progress.episode += 1
+        self.progress.epoch = 0
+        self.save({f"model.{name}": tensor for name, tensor in self.model.state_dict().items()})
+
+    def save(self, tensors: Mapping[str, Tensor]) -> None:
+        state = self.buffer.state_dict()
+        self.progress.counts = [list(pair) for pair in state["counts"]]
+        held = {f"buffer.{name}": tensor for name, tensor in state["data"].items()}
+        self.folder.save(self.progress, {**tensors, **held, "buffer-generator": state["generator"]})
+
+    def _report(self, number: int, trainer: EpisodeTrainer, loss: float, spent: float) -> None:
+        record = {
+            "episode": number + 1,
+            "epoch": trainer.epoch,
+            "loss": loss,
+            "rate": trainer.rate(trainer.epoch - 1),
+            "episodes": len(self.episodes),
+            "steps a second": trainer.steps / max(spent, 1e-9),
+            "seconds": self.progress.seconds["train"],
+            "average accuracies": [sum(row) / len(row) for row in self.progress.accuracy],
+        }
+        self.folder.record(record)
+        if self.on_epoch is not None:
+            self.on_epoch(record)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        spent = time.perf_counter() - begin
+        self.progress.seconds[phase] = self.progress.seconds.get(phase, 0.0) + spent
+
+
+def _buffer_state(capacity: int, counts: list[list[Any]], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    data = {name.removeprefix("buffer."): tensor for name, tensor in tensors.items() if name.startswith("buffer.")}
+    return {
+        "capacity": capacity,
+        "per_class": None,
+        "counts": counts,
+        "data": data,
+        "generator": tensors["buffer-generator"],
+    }
+
+
+def _told(selection: Selection, rows: Tensor) -> dict[str, Any]:
+    """What was kept of a class, as rows of the data set, and how it came about."""
+    return {
+        "rows": rows[list(selection)].tolist(),
+        "gains": [_number(gain) for gain in map(float, selection.gains)],
+        "weights": dict(selection.weights),
+        "scales": dict(selection.scales),
+        "k": selection.k,
+        "objective": _number(selection.objective),
+        "notes": list(selection.notes),
+    }
+
+
+def _number(value: float) -> float | None:
+    """JSON knows no NaN."""
+    return None if math.isnan(value) else value

@@ -1,0 +1,52 @@
+"""The learners by name."""
+
+from __future__ import annotations
+
+from ..checks import check_choice
+from .er import er
+from .er_ace import er_ace
+from .finetune import finetune
+from .mir import mir
+from .star import star
+from .step import Batch, Gradients, Learner, LearnerSettings, masked
+
+__all__ = ["LEARNERS", "Batch", "Gradients", "Learner", "LearnerSettings", "learner", "masked"]
+
+LEARNERS: dict[str, str] = {
+    "finetune": "the new images alone, nothing replayed: the lower bound",
+    "joint": "all images so far in every episode: the upper bound",
+    "er": "experience replay: new and memory in one loss",
+    "er-ace": "ER in which new images compete only with the classes of their own minibatch",
+    "mir": "ER that replays what a step on the new images would harm most",
+    "er-star": "ER, kept steady on memory under the worst small move of the weights",
+    "er-ace-star": "ER-ACE with STAR",
+    "mir-star": "MIR with STAR",
+}
+
+RATES = {"er-ace": 0.01, "er-star": 0.01, "er-ace-star": 0.01, "mir-star": 0.01}
+OTHER_RATE = 0.1
+
+
+def learner(name: str, settings: LearnerSettings | None = None) -> Learner:
+    """The learner of that name, one of `LEARNERS`.
+
+    >>> learner("er-ace-star").draws, learner("mir").rate
+    ((10, 10), 0.1)
+    """
+    check_choice("learner", name, LEARNERS)
+    settings = settings or LearnerSettings()
+    rate = settings.rate if settings.rate is not None else RATES.get(name, OTHER_RATE)
+    wrapped = _plain(name.removesuffix("-star"), settings, rate)
+    return star(wrapped, settings) if name.endswith("-star") else wrapped
+
+
+def _plain(name: str, settings: LearnerSettings, rate: float) -> Learner:
+    replay = (settings.memory_batch,)
+    plain = {
+        "finetune": Learner("finetune", finetune, (), rate),
+        "joint": Learner("joint", finetune, (), rate, joint=True),
+        "er": Learner("er", er, replay, rate),
+        "er-ace": Learner("er-ace", er_ace, replay, rate, holds_new_classes=True),
+        "mir": Learner("mir", mir(settings.memory_batch, rate), (settings.mir_candidates,), rate),
+    }
+    return plain[name]

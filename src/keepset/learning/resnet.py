@@ -1,0 +1,136 @@
+"""ResNet-18 for small images, and a small net for digits. Initialised from a generator of their own."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..checks import check_range, read_generator
+
+LARGEST = 2**20
+Network = TypeVar("Network", bound="Classifier")
+
+
+class Classifier(nn.Module):
+    """(b, channels, height, width) -> features (b, d) -> logits (b, classes). Subclasses give the body."""
+
+    def __init__(self, size: int, classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(size, classes)
+
+    def features(self, images: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(images))
+        return logits
+
+
+class Block(nn.Module):
+    """Two 3×3 convolutions and a way around them."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.convolution1 = nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(after)
+        self.convolution2 = nn.Conv2d(after, after, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(after)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or before != after:
+            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        inner = functional.relu(self.norm1(self.convolution1(maps)))
+        return functional.relu(self.norm2(self.convolution2(inner)) + self.shortcut(maps))
+
+
+class ResNet18(Classifier):
+    """A 3×3 stem of stride 1, no max-pool, four stages of two blocks, mean over the map."""
+
+    def __init__(self, classes: int, width: int, channels: int) -> None:
+        super().__init__(8 * width, classes)
+        self.stem = nn.Sequential(
+            nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
+        )
+        blocks = [Block(width, width, 1), Block(width, width, 1)]
+        for before in (width, 2 * width, 4 * width):
+            blocks += [Block(before, 2 * before, 2), Block(2 * before, 2 * before, 1)]
+        self.blocks = nn.Sequential(*blocks)
+
+    def features(self, images: Tensor) -> Tensor:
+        """(b, 8 · width)."""
+        maps: Tensor = self.blocks(self.stem(images))
+        return maps.mean((2, 3))
+
+
+class SmallNet(Classifier):
+    """Two 3×3 convolutions, each followed by a halving of the map; what is left of it are the features."""
+
+    def __init__(self, classes: int, channels: int) -> None:
+        super().__init__(128, classes)
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, 16, 3, padding=1, bias=False),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1, bias=False),
+            nn.BatchNorm2d(32),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+        )
+
+    def features(self, images: Tensor) -> Tensor:
+        """(b, 128)."""
+        features: Tensor = self.body(images)
+        return features
+
+
+def resnet18(
+    classes: int, width: int = 64, channels: int = 3, *, generator: int | torch.Generator | None = None
+) -> ResNet18:
+    """ResNet-18 for small images with 8 · `width` features; width 20 is the slim one.
+
+    >>> sum(weight.numel() for weight in resnet18(100).parameters())
+    11220132
+    """
+    _check(classes, channels)
+    check_range("width", width, 1, LARGEST, "maps of the first stage")
+    with torch.device("meta"):  # here the layers' own initialisation draws nothing
+        network = ResNet18(classes, width, channels)
+    return _initialised(network, generator)
+
+
+def small_net(classes: int, channels: int = 1, *, generator: int | torch.Generator | None = None) -> SmallNet:
+    """A net of two convolutions with 128 features, for images of 8×8 such as the digits."""
+    _check(classes, channels)
+    with torch.device("meta"):
+        network = SmallNet(classes, channels)
+    return _initialised(network, generator)
+
+
+def _check(classes: int, channels: int) -> None:
+    check_range("classes", classes, 1, LARGEST, "units of the head")
+    check_range("channels", channels, 1, LARGEST, "channels of an image")
+
+
+@torch.no_grad()
+def _initialised(network: Network, generator: int | torch.Generator | None) -> Network:
+    """The network on the CPU, every weight drawn from the generator, layer by layer."""
+    source = read_generator(generator)
+    network.to_empty(device="cpu")
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):  # He et al.: the variance of what flows back is kept
+            fan_out = layer.out_channels * math.prod(layer.kernel_size)
+            layer.weight.normal_(0, math.sqrt(2 / fan_out), generator=source)
+        elif isinstance(layer, nn.Linear):
+            bound = 1 / math.sqrt(layer.in_features)
+            layer.weight.uniform_(-bound, bound, generator=source)
+            layer.bias.uniform_(-bound, bound, generator=source)
+        elif isinstance(layer, nn.BatchNorm2d):
+            layer.reset_parameters()  # 1 and 0, and the running statistics too
+    return network

@@ -1,0 +1,135 @@
+"""What every learner's step is made of: batches, settings, the one masking rule, and forwards that leave no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ..checks import check_range, positive_number
+
+LARGEST = 2**31
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images (b, channels, height, width), augmented and normalised, and their labels (b,)."""
+
+    images: Tensor
+    labels: Tensor
+
+
+Gradients = Callable[[nn.Module, Batch, Sequence[Batch], Tensor], Tensor]
+"""(model, new, memory, seen) -> loss. Adds its gradients to `.grad`: zeroing and the optimiser are the trainer's.
+
+memory: one batch for each of the learner's draws; empty in the first episode, where nothing is replayed.
+seen: (classes,) bool, the classes seen so far, those of this episode included. Made of tensor operations of fixed
+shape, so that a step can be captured and played again: what depends on the data is a mask, never a branch.
+"""
+
+Begin = Callable[[nn.Module, torch.Generator], Gradients]
+
+
+@dataclass(frozen=True)
+class LearnerSettings:
+    """The settings of all learners: each default is written here and nowhere else."""
+
+    batch: int = 10
+    """New images a step."""
+    memory_batch: int = 10
+    """Replayed images a step; STAR takes as many again."""
+    mir_candidates: int = 50
+    """MIR: the memory samples that are scored, of which `memory_batch` are replayed."""
+    star_gamma: float = 0.01
+    """STAR: how far a weight tensor is moved, relative to its norm (γ)."""
+    star_lambda: float = 0.1
+    """STAR: the weight of the divergence (λ)."""
+    star_noise: float = 1e-3
+    """STAR: how far from the weights the ascent starts, relative to each tensor's norm."""
+    star_moves_statistics: bool = False
+    """STAR: whether its forwards move the running statistics of batch-norm."""
+    rate: float | None = None
+    """The learning rate; None for the learner's own."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "memory_batch", "mir_candidates"):
+            check_range(name, getattr(self, name), 1, LARGEST, "images a step")
+        for name in ("star_gamma", "star_lambda", "star_noise"):
+            positive_number(name, getattr(self, name))
+        if self.rate is not None:
+            positive_number("rate", self.rate)
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A step and what it wants. An own learner is one function: `Learner("mine", gradients, draws=(10,), rate=0.1)`."""
+
+    name: str
+    gradients: Gradients
+    """The step; call it by way of `prepare`."""
+    draws: tuple[int, ...]
+    """How many memory samples a step it wants, a batch for each number."""
+    rate: float
+    """The learning rate."""
+    holds_new_classes: bool = False
+    """Whether the memory also holds random exemplars of the classes being learned."""
+    joint: bool = False
+    """Whether it trains on all data so far instead of replaying."""
+    begin: Begin | None = None
+    """Makes the step of one episode, for a learner that draws something once an episode; None: `gradients` is it."""
+
+    def prepare(self, model: nn.Module, generator: torch.Generator) -> Gradients:
+        """The step of one episode. All that a learner draws is drawn here: the step itself draws nothing.
+
+        The same generator state gives the same step, so an episode that is resumed must prepare as it did at first.
+        """
+        return self.gradients if self.begin is None else self.begin(model, generator)
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """The batches one after the other."""
+    return Batch(torch.cat([batch.images for batch in batches]), torch.cat([batch.labels for batch in batches]))
+
+
+def masked(logits: Tensor, seen: Tensor) -> Tensor:
+    """(b, classes) logits, the lowest number there is where a class is not seen.
+
+    Softmax gives exactly 0 there and the gradient is exactly 0. It is not −∞, since 0 · ∞ would spoil divergences.
+    """
+    return logits.masked_fill(~seen, torch.finfo(logits.dtype).min)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, seen: Tensor, reduction: str = "mean") -> Tensor:
+    """Over the classes seen; `labels` must be among them."""
+    return nn.functional.cross_entropy(masked(logits, seen), labels, reduction=reduction)
+
+
+def leaves(model: nn.Module) -> dict[str, Tensor]:
+    """The trainable weights by name, each a leaf of its own that shares memory with the model's."""
+    return {name: weight.detach().requires_grad_() for name, weight in model.named_parameters() if weight.requires_grad}
+
+
+def detached(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """For forwards without gradient. Under autocast no_grad would not do: it caches casts that have no gradient."""
+    return {name: weight.detach() for name, weight in weights.items()}
+
+
+def logits_at(
+    model: nn.Module, weights: Mapping[str, Tensor], images: Tensor, moves_statistics: bool = False
+) -> Tensor:
+    """The model's logits at other weights. Neither its weights nor, unless asked, its running statistics change."""
+    buffers = {} if moves_statistics else {name: buffer.clone() for name, buffer in model.named_buffers()}
+    logits: Tensor = functional_call(model, {**weights, **buffers}, (images,))
+    return logits
+
+
+def add_gradients(model: nn.Module, gradients: Mapping[str, Tensor]) -> None:
+    """Add to `.grad`, by the weights' names."""
+    for name, weight in model.named_parameters():
+        if name in gradients:
+            if weight.grad is None:  # laid out as the weight is: torch warns of any other
+                weight.grad = torch.zeros_like(weight)
+            weight.grad.add_(gradients[name])

@@ -1,0 +1,133 @@
+"""Shapes, sizes and the initialisation of the nets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from keepset.learning.resnet import Classifier, resnet18, small_net
+
+
+def slow_count(classes: int, width: int, channels: int) -> int:
+    """The weights of ResNet-18, layer by layer."""
+    total = channels * width * 9 + 2 * width
+    before = width
+    for after in (width, 2 * width, 4 * width, 8 * width):
+        for _ in range(2):
+            total += before * after * 9 + 2 * after + after * after * 9 + 2 * after
+            if before != after:
+                total += before * after + 2 * after
+            before = after
+    return total + before * classes + classes
+
+
+def count(network: nn.Module) -> int:
+    return sum(weight.numel() for weight in network.parameters())
+
+
+def test_resnet18__has_the_known_number_of_weights() -> None:
+    assert count(resnet18(100)) == slow_count(100, 64, 3) == 11_220_132
+
+
+@pytest.mark.parametrize(("classes", "width", "channels"), [(100, 20, 3), (10, 64, 1), (7, 4, 2)])
+def test_resnet18__weights_by_width_and_channels(classes: int, width: int, channels: int) -> None:
+    assert count(resnet18(classes, width, channels)) == slow_count(classes, width, channels)
+
+
+@pytest.mark.parametrize("width", [20, 64])
+@pytest.mark.parametrize("side", [32, 64])
+def test_resnet18__shapes_at_both_image_sizes(width: int, side: int) -> None:
+    network = resnet18(11, width).eval()
+    images = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        features = network.features(images)
+        logits = network(images)
+    assert features.shape == (2, 8 * width)
+    assert logits.shape == (2, 11)
+    assert torch.equal(logits, network.head(features))
+
+
+def test_resnet18__keeps_the_map_until_the_second_stage() -> None:
+    network = resnet18(3, 4)
+    maps = network.stem(torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+    sides = []
+    for block in network.blocks:
+        maps = block(maps)
+        sides.append(maps.shape[-1])
+    assert sides == [32, 32, 16, 16, 8, 8, 4, 4]
+
+
+@pytest.mark.parametrize("side", [8, 9, 28])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_small_net__shapes(side: int, channels: int) -> None:
+    network = small_net(10, channels)
+    images = torch.rand(4, channels, side, side, generator=torch.Generator().manual_seed(0))
+    assert network.features(images).shape == (4, 128)
+    assert network(images).shape == (4, 10)
+    assert isinstance(network.head, nn.Linear)
+
+
+BUILDERS: list[Callable[[Any], Classifier]] = [
+    lambda generator: resnet18(10, 20, generator=generator),
+    lambda generator: small_net(10, generator=generator),
+]
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_nets__same_generator_same_bits_and_nothing_drawn_elsewhere(build: Callable[[Any], Classifier]) -> None:
+    before = torch.get_rng_state()
+    first = build(7).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(5)
+    again, drawn, other = (build(g).state_dict() for g in (7, torch.Generator().manual_seed(7), 8))
+    assert all(torch.equal(first[name], again[name]) and torch.equal(first[name], drawn[name]) for name in first)
+    assert not torch.equal(first["head.weight"], other["head.weight"])
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_nets__start_trainable_on_the_cpu_in_training_mode(build: Callable[[Any], Classifier]) -> None:
+    network = build(None)
+    assert network.training
+    assert all(weight.requires_grad and weight.is_leaf for weight in network.parameters())
+    assert all(value.device.type == "cpu" for value in network.state_dict().values())
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            assert layer.weight.eq(1).all()
+            assert layer.bias.eq(0).all()
+            assert layer.running_mean is not None
+            assert layer.running_mean.eq(0).all()
+            assert layer.running_var is not None
+            assert layer.running_var.eq(1).all()
+            assert layer.num_batches_tracked == 0
+
+
+def test_nets__weights_are_spread_as_they_should() -> None:
+    """He's normal for convolutions, 2 / fan-out; ±1/√features, uniform, for the head."""
+    network = resnet18(100, 64, generator=1)
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            spread = math.sqrt(2 / (layer.out_channels * layer.kernel_size[0] ** 2))
+            assert float(layer.weight.detach().std()) == pytest.approx(spread, rel=0.1)
+            assert abs(float(layer.weight.detach().mean())) < 0.1 * spread
+    bound = 1 / math.sqrt(512)
+    for values in (network.head.weight.detach(), network.head.bias.detach()):
+        assert float(values.abs().max()) <= bound
+        assert float(values.std()) == pytest.approx(bound / math.sqrt(3), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("classes", lambda: resnet18(0)),
+        ("width", lambda: resnet18(10, 0)),
+        ("channels", lambda: small_net(10, 0)),
+    ],
+)
+def test_nets__bad_sizes_name_the_argument(argument: str, call: Callable[[], Classifier]) -> None:
+    with pytest.raises(ValueError, match=f"{argument} must be in 1"):
+        call()

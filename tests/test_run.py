@@ -1,0 +1,232 @@
+"""The episode loop: what it keeps, resumes and repeats."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from keepset.experiment.config import make_config, run_hash
+from keepset.experiment.results import CHECKPOINT, FORMER, RunFolder
+from keepset.experiment.run import run
+from keepset.experiment.world import World
+from keepset.learning import LEARNERS
+from keepset.selection import SELECTORS
+
+QUICK: dict[str, Any] = {"train": {"epochs": 2}, "capacity": 12}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Four easy classes of 8 × 8 images in a file: each is bright in a quarter of its own."""
+    generator = np.random.default_rng(0)
+
+    def images(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        labels = np.arange(count) % 4
+        pictures = generator.integers(0, 90, size=(count, 8, 8))
+        for picture, label in zip(pictures, labels, strict=True):
+            picture[4 * (label // 2) :][:4, 4 * (label % 2) :][:, :4] += 120
+        return pictures.astype(np.uint8), labels
+
+    train, test = images(160), images(80)
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    np.savez(path, train_images=train[0], train_labels=train[1], test_images=test[0], test_labels=test[1])
+    return str(path)
+
+
+def flags(small: str, **more: Any) -> dict[str, Any]:
+    return {**QUICK, "data": {"name": small, "episodes": 2}, **more}
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_run__every_learner_with_every_selector(small: str, tmp_path: Path, learner: str, selector: str) -> None:
+    config = make_config(flags=flags(small, learner=learner, selector=selector, train={"epochs": 1}))
+    result = run(config, tmp_path)
+    assert [len(row) for row in result["accuracy"]] == [1, 2]
+    assert [sorted(episode) for episode in result["picks"]] == [["0", "1"], ["2", "3"]]
+    assert [len(kept["rows"]) for kept in result["picks"][1].values()] == [3, 3]
+
+
+def test_run__folder_holds_config_result_and_metrics(small: str, tmp_path: Path) -> None:
+    config = make_config(flags=flags(small))
+    seen: list[Any] = []
+    result = run(config, tmp_path, on_epoch=seen.append)
+    folder = tmp_path / run_hash(config)
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "metrics.jsonl", "result.json"]
+    assert json.loads((folder / "result.json").read_text())["accuracy"] == result["accuracy"]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert lines == [dict(record) for record in seen]
+    assert [(line["episode"], line["epoch"]) for line in lines] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert {"train", "embed", "select", "evaluate"} <= set(result["seconds"])
+    assert {"keepset", "torch", "numpy", "python", "commit"} <= set(result["versions"])
+
+
+def test_run__finished_runs_are_read_back_unless_again(small: str, tmp_path: Path) -> None:
+    config = make_config(flags=flags(small))
+    first = run(config, tmp_path)
+    calls: list[Any] = []
+    assert run(config, tmp_path, on_epoch=calls.append) == first
+    assert not calls
+    second = run(config, tmp_path, again=True, on_epoch=calls.append)
+    assert len(calls) == 4
+    assert second["accuracy"] == first["accuracy"]
+
+
+def test_run__same_seed_same_bits_whatever_ran_before(small: str, tmp_path: Path) -> None:
+    config = make_config(flags=flags(small, learner="er-ace-star"))
+    first = run(config, tmp_path / "a")
+    torch.manual_seed(99)
+    torch.rand(1000)
+    run(make_config(flags=flags(small, seed=5)), tmp_path / "b")
+    second = run(config, tmp_path / "c")
+    assert first["accuracy"] == second["accuracy"]
+    assert first["picks"] == second["picks"]
+    assert run(make_config(flags=flags(small, seed=1)), tmp_path / "d")["picks"] != first["picks"]
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("learner", ["er-ace", "mir", "er-star", "joint"])
+@pytest.mark.parametrize("epochs_done", [1, 2, 3])
+def test_run__resumed_after_any_epoch_ends_with_the_same_bits(
+    small: str, tmp_path: Path, learner: str, epochs_done: int
+) -> None:
+    config = make_config(flags=flags(small, learner=learner))
+    expected = run(config, tmp_path / "whole")
+    count = 0
+
+    def stop(record: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == epochs_done:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run(config, tmp_path / "broken", on_epoch=stop)
+    resumed: list[Any] = []
+    found = run(config, tmp_path / "broken", on_epoch=resumed.append)
+    assert len(resumed) == 4 - epochs_done
+    assert found["accuracy"] == expected["accuracy"]
+    assert found["picks"] == expected["picks"]
+
+
+KILLED = """
+import sys
+from keepset.experiment.config import make_config
+from keepset.experiment.run import run
+config = make_config(flags={"train": {"epochs": 40}, "capacity": 12, "data": {"name": sys.argv[1], "episodes": 2}})
+run(config, sys.argv[2])
+"""
+
+
+def test_run__killed_by_the_system_goes_on(small: str, tmp_path: Path) -> None:
+    config = make_config(flags={"train": {"epochs": 40}, "capacity": 12, "data": {"name": small, "episodes": 2}})
+    folder = tmp_path / run_hash(config)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    for lines in (3, 30, 50):
+        program = subprocess.Popen([sys.executable, "-c", KILLED, small, str(tmp_path)], env=environment)
+        while program.poll() is None and _lines(folder / "metrics.jsonl") < lines:
+            time.sleep(0.01)
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+    found = run(config, tmp_path)
+    assert found["accuracy"] == run(config, tmp_path / "whole")["accuracy"]
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
+
+
+def test_run__a_damaged_checkpoint_is_named_and_the_former_one_used(small: str, tmp_path: Path) -> None:
+    config = make_config(flags=flags(small))
+    expected = run(config, tmp_path / "whole")
+
+    def stop(record: Any) -> None:
+        if (record["episode"], record["epoch"]) == (2, 1):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run(config, tmp_path, on_epoch=stop)
+    folder = RunFolder(tmp_path, config)
+    content = (folder.path / CHECKPOINT).read_bytes()
+    (folder.path / CHECKPOINT).write_bytes(content[: len(content) // 2])
+    progress, _ = folder.resume()
+    assert (progress.episode, progress.epoch) == (1, 0)
+    assert CHECKPOINT in progress.warnings[0]
+    (folder.path / FORMER).write_bytes(b"")
+    assert folder.resume()[0].episode == 0
+    assert run(config, tmp_path)["accuracy"] == expected["accuracy"]
+
+
+def test_run__a_full_disk_leaves_the_last_good_state(small: str, tmp_path: Path, monkeypatch: Any) -> None:
+    config = make_config(flags=flags(small))
+    expected = run(config, tmp_path / "whole")
+    written = Path.write_bytes
+    count = 0
+
+    def full(self: Path, data: Any) -> int:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise OSError(28, "No space left on device")
+        return written(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(ValueError, match="No space left on device"):
+        run(config, tmp_path)
+    monkeypatch.undo()
+    assert RunFolder(tmp_path, config).resume()[0].epoch > 0
+    assert run(config, tmp_path)["accuracy"] == expected["accuracy"]
+
+
+def test_world__memory_before_during_and_after_each_episode(small: str, tmp_path: Path) -> None:
+    for learner, new_held in (("er", 0), ("er-ace", 3)):
+        config = make_config(flags=flags(small, learner=learner, train={"epochs": 1}))
+        folder = RunFolder(tmp_path / learner, config)
+        folder.prepare()
+        world = World(config, folder, None)
+        assert len(world._memory(0).images) == 0
+        world.train(0)
+        assert len(world.buffer) == 0, "no replay in the first episode"
+        chosen = world.select(0)
+        world.keep(0, chosen)
+        assert {label: len(world.buffer[label]["row"]) for label in (0, 1)} == {0: 6, 1: 6}
+        assert world.buffer[0]["row"].tolist() == world.episodes[0].train_rows[list(chosen[0])].tolist()
+        world.evaluate(0)
+        world.next_episode(chosen)
+        world.train(1)
+        held = {label: len(world.buffer[label]["row"]) for label in world.buffer.classes}
+        assert held == ({0: 3, 1: 3, 2: 3, 3: 3} if new_held else {0: 6, 1: 6})
+        assert world.buffer[0]["row"].tolist() == world.episodes[0].train_rows[list(chosen[0])[: held[0]]].tolist()
+        chosen = world.select(1)
+        world.keep(1, chosen)
+        assert {label: len(world.buffer[label]["row"]) for label in world.buffer.classes} == dict.fromkeys(range(4), 3)
+        assert world.buffer[2]["row"].tolist() == world.episodes[1].train_rows[list(chosen[2])].tolist()
+
+
+def test_run__replay_beats_finetune_and_stays_below_joint(tmp_path: Path) -> None:
+    reached = {}
+    for learner in ("finetune", "er-ace", "joint"):
+        config = make_config("fast", flags={"learner": learner, "capacity": 50})
+        reached[learner] = run(config, tmp_path)["metrics"]["FAA"]
+    assert reached["finetune"] + 0.2 < reached["er-ace"] < reached["joint"]
+    assert reached["joint"] > 0.9
+
+
+def test_run__an_own_view_by_import_path(small: str, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "my_views.py").write_text("def halves(images):\n    return images.flatten(1)[:, ::2].float() + 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    result = run(make_config(flags=flags(small, views=["supervised", "my_views:halves"])), tmp_path)
+    assert set(result["picks"][0]["0"]["weights"]) == {"supervised", "my_views:halves"}
+    with pytest.raises(ValueError, match="has no function 'thirds'"):
+        make_config(flags=flags(small, views=["my_views:thirds"]))
