@@ -10,7 +10,7 @@ READY := .venv/ready-$(shell (cat pyproject.toml constraints.txt; pwd; $(PYTHON)
 .PHONY: help demo test check bench docs clean
 
 help:
-	@echo "make demo    choose exemplars of handwritten digits: a table and a picture"
+	@echo "make demo    learn digits two at a time with a small memory: a table and a picture"
 	@echo "make test    ruff, mypy and every test"
 	@echo "make check   ruff and mypy alone"
 	@echo "make bench   speed and memory, beside other libraries (ARGS=--slow-peers: all of them)"
@@ -24,7 +24,7 @@ $(READY):
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/python examples/digits.py
+	$(BIN)/python examples/replay.py
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -41,9 +41,7 @@ def run_all(out: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def compare(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
-    table = Table(
-        title=f"Digits, 5 episodes of 2 classes, {CAPACITY} exemplars, {len(SEEDS)} seeds, per cent", box=None
-    )
+    table = Table(title=f"Digits, 5 episodes, {CAPACITY} exemplars, {len(SEEDS)} seeds, %", box=None)
     table.add_column("selector")
     for name in NAMES:
         table.add_column(name, justify="right")

@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "learning": {"checks"},
     "views": {"checks", "embed", "learning"},
     "experiment": {"checks", "files", "data", "learning", "views", "selection", "buffer", "embed", "metrics"},
-    "commands": {"checks", "files", "selection", "data", "experiment", "metrics"},
+    "commands": {"checks", "files", "selection", "data", "learning", "views", "experiment", "metrics"},
     "cli": {"__init__", "commands"},
 }
 # what a room may import from outside, besides the standard library

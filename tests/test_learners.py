@@ -509,9 +509,7 @@ def test_learner__unknown_name_gets_the_nearest(name: str, hint: str) -> None:
         learner(name)
 
 
-@pytest.mark.parametrize(
-    "field", ["batch", "memory_batch", "mir_candidates", "star_gamma", "star_lambda", "star_noise", "rate"]
-)
+@pytest.mark.parametrize("field", ["memory_batch", "mir_candidates", "star_gamma", "star_lambda", "star_noise", "rate"])
 def test_learner_settings__out_of_range_names_the_argument(field: str) -> None:
     with pytest.raises(ValueError, match=field):
         replace(LearnerSettings(), **{field: 0})  # type: ignore[arg-type]

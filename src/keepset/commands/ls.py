@@ -6,13 +6,16 @@ from .console import say, show_table
 
 
 def ls() -> None:
-    """List the selectors, the views each reads, and its options.
+    """List the selectors with their options, the learners, the views and the data sets.
 
     \b
     Example:
       keepset ls
     """
+    from ..data import DATASETS
+    from ..learning import LEARNERS
     from ..selection.api import ALIASES, COVER, SELECTORS
+    from ..views import VIEWS
 
     rows = []
     for name, entry in SELECTORS.items():
@@ -22,3 +25,10 @@ def ls() -> None:
     say(f"\ncover options: {', '.join(COVER)}")
     for alias, name in ALIASES.items():
         say(f"{alias} is another name of {name}")
+    say("")
+    show_table(["learner", "what it does"], [[name, summary] for name, summary in LEARNERS.items()])
+    say("")
+    views = [[name, entry.summary] for name, entry in VIEWS.items()]
+    show_table(["view", "what it is"], [*views, ["module:function", "a function of yours, images to (n, d)"]])
+    say("")
+    show_table(["data set", "what it is"], [[name, entry.summary] for name, entry in DATASETS.items()])

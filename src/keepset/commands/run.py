@@ -186,17 +186,24 @@ def _line(name: str, config: RunConfig, record: Mapping[str, Any]) -> None:
 
 
 def _table(configs: Sequence[RunConfig], results: Sequence[Mapping[str, Any]]) -> None:
-    """Mean ± standard error over seeds, in per cent."""
-    from ..metrics import NAMES, mean_and_error
+    """Mean ± standard error over seeds, in per cent; what all runs share stands above the table."""
+    from ..metrics import NAMES, all_metrics, mean_and_error
 
-    groups: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for config, result in zip(configs, results, strict=True):
-        groups.setdefault((config.learner, config.selector, config.capacity), []).append(result)
+        names = (config.learner, config.selector, f"|M| = {config.capacity}")
+        groups.setdefault(names, []).append(result)
+    varies = [len({key[place] for key in groups}) > 1 or place == 1 for place in range(3)]
+    shared = [text for text, differs in zip(next(iter(groups)), varies, strict=True) if not differs]
+    seeds = len({config.seed for config in configs})
+    say(f"{configs[0].data.name}, {', '.join([*shared, f'{seeds} seeds' if seeds > 1 else 'one seed'])}, per cent")
     rows = []
-    for (learner, selector, capacity), group in groups.items():
+    for key, group in groups.items():
         cells = []
+        found = [all_metrics(result["accuracy"]) for result in group]
         for name in NAMES:
-            mean, error = mean_and_error([100 * result["metrics"][name] for result in group])
-            cells.append(f"{mean:.1f} ± {error:.1f}" if not math.isnan(error) else f"{mean:.1f}")
-        rows.append([learner, selector, str(capacity), str(len(group)), *cells])
-    show_table(["learner", "selector", "capacity", "seeds", *NAMES], rows, right=["capacity", "seeds", *NAMES])
+            mean, error = mean_and_error([100 * metrics[name] for metrics in found])
+            cells.append(f"{mean:.1f}" if math.isnan(error) else f"{mean:.1f} ± {error:.1f}")
+        rows.append([*(text for text, differs in zip(key, varies, strict=True) if differs), *cells])
+    heads = [head for head, differs in zip(("learner", "selector", "capacity"), varies, strict=True) if differs]
+    show_table([*heads, *NAMES], rows, right=["capacity", *NAMES])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,13 +19,15 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
       keepset show runs/0123456789abcdef
     """
     from ..experiment.results import read_result
+    from ..metrics import all_metrics
 
     result = read_result(run)
     identity = result["identity"]
     say(f"{identity['data']['name']}: {identity['learner']}, {identity['selector']} on {', '.join(identity['views'])}")
     say(f"capacity {identity['capacity']}, seed {identity['seed']}, {identity['train']['epochs']} epochs an episode\n")
     _show_matrix(result["accuracy"])
-    metrics = "   ".join(f"{name} {100 * value:.1f}" for name, value in result["metrics"].items())
+    known = {name: value for name, value in all_metrics(result["accuracy"]).items() if not math.isnan(value)}
+    metrics = "   ".join(f"{name} {100 * value:.1f}" for name, value in known.items())
     say(f"\n{metrics}\n")
     _show_picks(result["picks"])
     spent = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in result["seconds"].items())

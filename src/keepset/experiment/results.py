@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -98,7 +99,7 @@ class RunFolder:
     def finish(self, progress: Progress) -> dict[str, Any]:
         result = {
             "accuracy": progress.accuracy,
-            "metrics": all_metrics(progress.accuracy),
+            "metrics": {name: json_number(value) for name, value in all_metrics(progress.accuracy).items()},
             "picks": progress.picks,
             "seconds": progress.seconds,
             "versions": versions(),
@@ -127,6 +128,11 @@ def _read_checkpoint(path: Path) -> tuple[Progress, dict[str, Tensor]]:
     with safe_open(path, "pt") as file:
         progress = Progress(**json.loads(file.metadata()["progress"]))
         return progress, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118, not a mapping
+
+
+def json_number(value: float) -> float | None:
+    """JSON knows no NaN."""
+    return None if math.isnan(value) else value
 
 
 def _write_json(path: Path, content: Any) -> None:

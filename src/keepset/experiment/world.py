@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +25,7 @@ from ..selection import Selection, select_per_class
 from ..views import Material as ViewMaterial
 from ..views import make_view
 from .config import RunConfig
-from .results import RunFolder
+from .results import RunFolder, json_number
 
 OnEpoch = Callable[[Mapping[str, Any]], object]
 Chosen = Mapping[int | str, Selection]
@@ -48,6 +48,8 @@ class World:
         ).to(config.device)
         self.buffer = Buffer(capacity=config.capacity)
         self.progress, self._resumed = folder.resume()
+        for text in self.progress.warnings:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
         if self._resumed:
             load_model(self.model, self._resumed)
             self.buffer.load_state_dict(_buffer_state(config.capacity, self.progress.counts, self._resumed))
@@ -91,7 +93,8 @@ class World:
         part = self.episodes[: number + 1] if self.learner.joint else self.episodes[number : number + 1]
         images = torch.cat([episode.train_images for episode in part]).to(self.config.device)
         labels = torch.cat([episode.train_labels for episode in part]).to(self.config.device)
-        return Material(images, labels, self.data.mean, self.data.std, self.data.padding, self.data.flip)
+        mean, std = (torch.tensor(values, device=images.device) for values in (self.data.mean, self.data.std))
+        return Material(images, labels, mean, std, self.data.padding, self.data.flip)
 
     def _memory(self, number: int) -> Memory:
         """What may be replayed: nothing in the first episode, and nothing for a learner that draws nothing."""
@@ -211,15 +214,10 @@ def _told(selection: Selection, rows: Tensor) -> dict[str, Any]:
     """What was kept of a class, as rows of the data set, and how it came about."""
     return {
         "rows": rows[list(selection)].tolist(),
-        "gains": [_number(gain) for gain in map(float, selection.gains)],
+        "gains": [json_number(gain) for gain in map(float, selection.gains)],
         "weights": dict(selection.weights),
         "scales": dict(selection.scales),
         "k": selection.k,
-        "objective": _number(selection.objective),
+        "objective": json_number(selection.objective),
         "notes": list(selection.notes),
     }
-
-
-def _number(value: float) -> float | None:
-    """JSON knows no NaN."""
-    return None if math.isnan(value) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import TypeVar
 
 import torch
@@ -15,15 +16,16 @@ LARGEST = 2**20
 Network = TypeVar("Network", bound="Classifier")
 
 
-class Classifier(nn.Module):
+class Classifier(nn.Module, ABC):
     """(b, channels, height, width) -> features (b, d) -> logits (b, classes). Subclasses give the body."""
 
     def __init__(self, size: int, classes: int) -> None:
         super().__init__()
         self.head = nn.Linear(size, classes)
 
+    @abstractmethod
     def features(self, images: Tensor) -> Tensor:
-        raise NotImplementedError
+        """(b, d): what the head reads."""
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(images))

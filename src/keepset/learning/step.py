@@ -37,8 +37,6 @@ Begin = Callable[[nn.Module, torch.Generator], Gradients]
 class LearnerSettings:
     """The settings of all learners: each default is written here and nowhere else."""
 
-    batch: int = 10
-    """New images a step."""
     memory_batch: int = 10
     """Replayed images a step; STAR takes as many again."""
     mir_candidates: int = 50
@@ -55,7 +53,7 @@ class LearnerSettings:
     """The learning rate; None for the learner's own."""
 
     def __post_init__(self) -> None:
-        for name in ("batch", "memory_batch", "mir_candidates"):
+        for name in ("memory_batch", "mir_candidates"):
             check_range(name, getattr(self, name), 1, LARGEST, "images a step")
         for name in ("star_gamma", "star_lambda", "star_noise"):
             positive_number(name, getattr(self, name))

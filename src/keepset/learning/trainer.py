@@ -27,13 +27,13 @@ class TrainSettings:
     """The learning rate is multiplied by this …"""
     decay_at: float = 0.66
     """… after this part of the epochs."""
-    precision: str = "float32"
-    """`bfloat16`: autocast, on CUDA."""
+    precision: str = "auto"
+    """`float32`, `bfloat16` (autocast), or `auto`: bfloat16 on CUDA, float32 elsewhere."""
 
     def __post_init__(self) -> None:
         check_range("epochs", self.epochs, 1, 10**6, "passes over the new images")
         check_range("batch", self.batch, 1, 10**6, "new images a step")
-        check_choice("precision", self.precision, ("float32", "bfloat16"))
+        check_choice("precision", self.precision, ("auto", "float32", "bfloat16"))
         for name in ("momentum", "weight_decay", "decay", "decay_at"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in 0..1, got {getattr(self, name)!r}")
@@ -46,8 +46,9 @@ class Material:
     images: Tensor
     """(n, c, h, w) uint8"""
     labels: Tensor
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    mean: Tensor
+    """(c,) of pixel / 255, on the images' device, as is `std`."""
+    std: Tensor
     padding: int
     flip: bool
 
@@ -135,9 +136,11 @@ class EpisodeTrainer:
         return Batch(augment(images[rows], crops, material.padding, material.mean, material.std), labels[rows])
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        if self.settings.precision == "float32":
+        device = self.seen.device.type
+        wanted = self.settings.precision
+        if wanted == "float32" or (wanted == "auto" and device != "cuda"):
             return contextlib.nullcontext()
-        return torch.autocast(self.seen.device.type, torch.bfloat16)
+        return torch.autocast(device, torch.bfloat16)
 
     # ------------------------------------------------------------ saving
 

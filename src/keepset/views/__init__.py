@@ -26,15 +26,26 @@ class Material:
     normalise: Callable[[Tensor], Tensor]
 
 
-VIEWS: Mapping[str, Callable[[Tensor, Material], Tensor]] = {
-    "supervised": lambda images, material: supervised(images, material.model, material.normalise),
-    "pixels": lambda images, material: pixels(images),  # noqa: ARG005
+@dataclass(frozen=True)
+class Entry:
+    """One line of the table of views."""
+
+    make: Callable[[Tensor, Material], Tensor]
+    summary: str
+
+
+VIEWS: Mapping[str, Entry] = {
+    "supervised": Entry(
+        lambda images, material: supervised(images, material.model, material.normalise),
+        "the learner's own features after the episode",
+    ),
+    "pixels": Entry(lambda images, _: pixels(images), "the flattened image"),
 }
 
 
 def make_view(name: str, images: Tensor, material: Material) -> Tensor:
     """(n, d) float32 features of `images`, on their device."""
-    view = VIEWS[name](images, material) if name in VIEWS else own_encoder(name)(images)
+    view = VIEWS[name].make(images, material) if name in VIEWS else own_encoder(name)(images)
     if not isinstance(view, Tensor) or view.ndim != 2 or len(view) != len(images):
         shape = tuple(view.shape) if isinstance(view, Tensor) else type(view).__name__
         raise ValueError(f"view {name!r} must be a tensor of shape ({len(images)}, d), got {shape}")
