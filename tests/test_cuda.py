@@ -1,5 +1,6 @@
 """On a GPU: the same picks as on the CPU, and results that stay there. Runs wherever CUDA is."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,3 +82,23 @@ def test_buffer_and_embed__stay_on_the_gpu() -> None:
     assert data.is_cuda
     assert sampled.is_cuda
     assert not buffer.to("cpu")[0].is_cuda
+
+
+@pytest.mark.parametrize("learner", ["er", "er-ace", "mir", "er-ace-star", "joint"])
+@pytest.mark.parametrize("side", [8, 32])
+def test_run__trains_on_the_gpu_in_bfloat16(learner: str, side: int, tmp_path: Path) -> None:
+    import numpy as np
+
+    from keepset.experiment.config import make_config
+    from keepset.experiment.run import run
+
+    labels = np.arange(160) % 4
+    noise = np.random.default_rng(0).integers(0, 60, size=(160, side, side, 3))
+    images = (noise + 45 * labels[:, None, None, None]).astype(np.uint8)
+    file = tmp_path / "data.npz"
+    np.savez(file, train_images=images, train_labels=labels, test_images=images, test_labels=labels)
+    settings = {"name": str(file), "episodes": 2}
+    flags = {"data": settings, "learner": learner, "device": "cuda", "train": {"epochs": 3}, "capacity": 20}
+    result = run(make_config(flags=flags), tmp_path / "runs")
+    assert result["accuracy"][0][0] > 0.6
+    assert len(result["picks"][1]["2"]["rows"]) == 5

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from .console import say
 
-data = typer.Typer(help="Get data sets.", rich_markup_mode=None)
+data = typer.Typer(rich_markup_mode=None)
 
 
 @data.callback()
@@ -39,7 +40,7 @@ def get(
     from ..data.download import get as download
 
     columns = (TextColumn(name), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(name, start=False, total=None)
 
         def told(done: int, total: int) -> None:

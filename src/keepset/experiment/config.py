@@ -113,8 +113,10 @@ def make_config(
     preset: str | None = None, file: str | Path | None = None, flags: Mapping[str, Any] | None = None
 ) -> RunConfig:
     """Defaults, then a preset, then a TOML file, then flags (nested mappings); the later wins."""
-    from pydantic import TypeAdapter, ValidationError
-
+    try:
+        from pydantic import TypeAdapter, ValidationError
+    except ImportError:
+        raise ValueError("experiments need pydantic; pip install keepset[experiments]") from None
     plain: dict[str, Any] = {}
     if preset is not None:
         check_choice("preset", preset, PRESETS)
