@@ -155,18 +155,21 @@ def _display(configs: Sequence[RunConfig]) -> Iterator[Callable[[int], Callable[
         yield lambda number: lambda record: _line(_name(configs[number]), configs[number], record)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
 
         def told(number: int) -> Callable[[Mapping[str, Any]], None]:
-            task = progress.add_task(f"{number + 1}/{len(configs)} {_name(configs[number])}", total=None, state="")
+            name = f"{number + 1}/{len(configs)} {_name(configs[number])}"
+            epochs = configs[number].train.epochs
+            tasks: list[TaskID] = []  # none for a run that is read back
 
             def update(record: Mapping[str, Any]) -> None:
-                done = (record["episode"] - 1) * configs[number].train.epochs + record["epoch"]
-                total = record["episodes"] * configs[number].train.epochs
-                progress.update(task, completed=done, total=total, state=_state(record))
+                if not tasks:
+                    tasks.append(progress.add_task(name, total=record["episodes"] * epochs, state=""))
+                done = (record["episode"] - 1) * epochs + record["epoch"]
+                progress.update(tasks[0], completed=done, state=_state(record))
 
             return update
 
