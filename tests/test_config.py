@@ -33,6 +33,9 @@ def test_make_config__the_later_wins(tmp_path: Path) -> None:
         ({"selector": "maxherding:pixel"}, r"unknown view 'pixel'; did you mean 'pixels'\?"),
         ({"views": ["supervised", "pixles"]}, r"did you mean 'pixels'\?"),
         ({"options": {"bandwith": 1}}, r"did you mean 'bandwidth'\?"),
+        ({"options": {"weights": "foo"}}, "unknown weights 'foo'"),
+        ({"options": {"weights": [1.0]}}, "weights must be one number a view"),
+        ({"selector": "rainbow", "options": {"uncertainty": 3}}, "unknown option 'uncertainty'"),
         ({"device": "gpu"}, "unknown device 'gpu'"),
         ({"seed": -1}, "seed must be in 0"),
     ],
@@ -63,6 +66,10 @@ def test_make_config__unknown_preset_missing_and_broken_file(tmp_path: Path) -> 
         {"train": {"epochs": 3}},
         {"data": {"order": 42}},
         {"device": "cuda"},
+        {"train": {"precision": "bfloat16"}},
+        {"learning": {"rate": 0.5}},
+        {"model": {"width": 20}},
+        {"data": {"episodes": 2}},
         {"options": {"weights": "equal"}},
     ],
     ids=str,
@@ -79,3 +86,9 @@ def test_run_hash__not_folders_nor_views_that_are_not_read() -> None:
     assert run_hash(first) == run_hash(make_config(flags={"selector": "maxherding:supervised", "views": ["pixels"]}))
     assert run_hash(make_config(flags={"selector": "mers-maxherding"})) == run_hash(make_config())
     assert identity(first)["views"] == ["supervised"]
+
+
+def test_run_hash__rises_with_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = run_hash(make_config())
+    monkeypatch.setattr("keepset.experiment.config.NUMBERS", 99)
+    assert run_hash(make_config()) != before

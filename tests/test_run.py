@@ -18,6 +18,8 @@ from keepset.experiment.results import CHECKPOINT, FORMER, RunFolder
 from keepset.experiment.run import run
 from keepset.experiment.world import World
 from keepset.learning import LEARNERS
+from keepset.learning.plan import plan_epoch
+from keepset.learning.trainer import EpisodeTrainer
 from keepset.selection import SELECTORS
 
 QUICK: dict[str, Any] = {"train": {"epochs": 2}, "capacity": 12}
@@ -133,14 +135,21 @@ def test_run__killed_by_the_system_goes_on(small: str, tmp_path: Path) -> None:
     config = make_config(flags={"train": {"epochs": 40}, "capacity": 12, "data": {"name": small, "episodes": 2}})
     folder = tmp_path / run_hash(config)
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    killed = 0
     for lines in (3, 30, 50):
         program = subprocess.Popen([sys.executable, "-c", KILLED, small, str(tmp_path)], env=environment)
         while program.poll() is None and _lines(folder / "metrics.jsonl") < lines:
             time.sleep(0.01)
         program.send_signal(signal.SIGKILL)
-        program.wait()
-    found = run(config, tmp_path)
-    assert found["accuracy"] == run(config, tmp_path / "whole")["accuracy"]
+        killed += program.wait() == -signal.SIGKILL
+    found, whole = run(config, tmp_path), run(config, tmp_path / "whole")
+    assert killed == 3
+    assert found["accuracy"] == whole["accuracy"]
+    assert found["picks"] == whole["picks"]
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [(record["episode"], record["epoch"]) for record in records] == [
+        (e, n) for e in (1, 2) for n in range(1, 41)
+    ]
 
 
 def _lines(path: Path) -> int:
@@ -163,8 +172,8 @@ def test_run__a_damaged_checkpoint_is_named_and_the_former_one_used(small: str, 
     progress, _ = folder.resume()
     assert (progress.episode, progress.epoch) == (1, 0)
     assert CHECKPOINT in progress.warnings[0]
+    assert not (folder.path / CHECKPOINT).exists(), "a damaged one must not take the place of a good one"
     (folder.path / FORMER).write_bytes(b"")
-    assert folder.resume()[0].episode == 0
     with pytest.warns(RuntimeWarning, match=r"checkpoint.*safetensors cannot be read"):
         found = run(config, tmp_path)
     assert found["accuracy"] == expected["accuracy"]
@@ -194,13 +203,12 @@ def test_run__a_full_disk_leaves_the_last_good_state(small: str, tmp_path: Path,
 def test_world__memory_before_during_and_after_each_episode(small: str, tmp_path: Path) -> None:
     for learner, new_held in (("er", 0), ("er-ace", 3)):
         config = make_config(flags=flags(small, learner=learner, train={"epochs": 1}))
-        folder = RunFolder(tmp_path / learner, config)
-        folder.prepare()
-        world = World(config, folder, None)
+        world = World(config, RunFolder(tmp_path / learner, config), None)
+        world.begin()
         assert len(world._memory(0).images) == 0
         world.train(0)
         assert len(world.buffer) == 0, "no replay in the first episode"
-        chosen = world.select(0)
+        chosen = world.select(0, world.embed(0))
         world.keep(0, chosen)
         assert {label: len(world.buffer[label]["row"]) for label in (0, 1)} == {0: 6, 1: 6}
         assert world.buffer[0]["row"].tolist() == world.episodes[0].train_rows[list(chosen[0])].tolist()
@@ -210,7 +218,7 @@ def test_world__memory_before_during_and_after_each_episode(small: str, tmp_path
         held = {label: len(world.buffer[label]["row"]) for label in world.buffer.classes}
         assert held == ({0: 3, 1: 3, 2: 3, 3: 3} if new_held else {0: 6, 1: 6})
         assert world.buffer[0]["row"].tolist() == world.episodes[0].train_rows[list(chosen[0])[: held[0]]].tolist()
-        chosen = world.select(1)
+        chosen = world.select(1, world.embed(1))
         world.keep(1, chosen)
         assert {label: len(world.buffer[label]["row"]) for label in world.buffer.classes} == dict.fromkeys(range(4), 3)
         assert world.buffer[2]["row"].tolist() == world.episodes[1].train_rows[list(chosen[2])].tolist()
@@ -232,3 +240,48 @@ def test_run__an_own_view_by_import_path(small: str, tmp_path: Path, monkeypatch
     assert set(result["picks"][0]["0"]["weights"]) == {"supervised", "my_views:halves"}
     with pytest.raises(ValueError, match="has no function 'thirds'"):
         make_config(flags=flags(small, views=["my_views:thirds"]))
+
+
+@pytest.mark.parametrize(("epochs", "first_late"), [(1, 1), (5, 4), (10, 7), (100, 66)], ids=lambda number: str(number))
+def test_trainer__rate_drops_once_two_thirds_are_over(small: str, tmp_path: Path, epochs: int, first_late: int) -> None:
+    config = make_config(flags=flags(small, train={"epochs": epochs}))
+    world = World(config, RunFolder(tmp_path, config), None)
+    trainer = EpisodeTrainer(
+        world.model, world.learner, config.train, world._material(0), world._memory(0), world.seen(0), (0,)
+    )
+    rates = [trainer.rate(epoch) for epoch in range(epochs)]
+    assert rates == [0.01] * first_late + [pytest.approx(0.003)] * (epochs - first_late)
+
+
+def test_run__again_keeps_the_result_until_the_new_run_can_begin(small: str, tmp_path: Path) -> None:
+    file = tmp_path / "moved.npz"
+    file.write_bytes(Path(small).read_bytes())
+    config = make_config(flags={**flags(small), "data": {"name": str(file), "episodes": 2}})
+    result = run(config, tmp_path)
+    folder = tmp_path / run_hash(config)
+    broken = make_config(flags={**flags(small), "data": {"name": str(file), "episodes": 2}, "train": {"batch": 1000}})
+    with pytest.raises(ValueError, match="train.batch must be at most 80, the images of episode 1, got 1000"):
+        run(broken, tmp_path, again=True)
+    assert json.loads((folder / "result.json").read_text())["accuracy"] == result["accuracy"]
+    assert not (tmp_path / run_hash(broken)).exists(), "nothing is written before a run can begin"
+
+
+def test_run_hash__follows_the_content_of_a_file_and_not_its_place(small: str, tmp_path: Path) -> None:
+    copy = tmp_path / "small.npz"
+    copy.write_bytes(Path(small).read_bytes())
+    first = run_hash(make_config(flags={"data": {"name": small, "episodes": 2}}))
+    assert run_hash(make_config(flags={"data": {"name": str(copy), "episodes": 2}})) == first
+    copy.write_bytes(Path(small).read_bytes() + b" ")
+    assert run_hash(make_config(flags={"data": {"name": str(copy), "episodes": 2}})) != first
+
+
+def test_plan__memory_draws_are_endless_passes_and_candidates_a_subset() -> None:
+    plan = plan_epoch(100, 12, 10, (10, 50), padding=1, flip=False, seed=(0,), epoch=0)
+    assert [rows.shape for rows in plan.memory] == [(10, 10), (10, 12)]
+    first = plan.memory[0].flatten().tolist()
+    assert sorted(first[:12]) == sorted(first[12:24]) == list(range(12)), "each once before any comes again"
+    assert all(sorted(rows.tolist()) == list(range(12)) for rows in plan.memory[1])
+    later = plan_epoch(100, 12, 10, (10, 50), padding=1, flip=False, seed=(0,), epoch=1).memory[0].flatten().tolist()
+    assert sorted([*first[96:], *later[:8]]) == list(range(12)), "the pass goes on over the end of an epoch"
+    tiny = plan_epoch(100, 3, 10, (10, 50), padding=1, flip=False, seed=(0,), epoch=0)
+    assert [rows.shape for rows in tiny.memory] == [(10, 10), (10, 10)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +23,9 @@ Option = typer.Option
 
 def run(
     data: Annotated[
-        str, typer.Argument(help="digits, cifar100, tinyimagenet, an image folder, or arrays.npz.")
-    ] = "digits",
+        str | None,
+        typer.Argument(help="digits (the default), cifar100, tinyimagenet, an image folder, or arrays.npz."),
+    ] = None,
     learner: Annotated[str | None, Option(help="finetune, er, er-ace, mir, joint; -star appended; a list.")] = None,
     selector: Annotated[str | None, Option(help="A selector of keepset ls, maxherding:pixels; a list.")] = None,
     views: Annotated[str | None, Option(help="The views, such as supervised,pixels or my_module:embed.")] = None,
@@ -35,7 +37,7 @@ def run(
     order: Annotated[str | None, Option(help="Class order: canonical, a seed, or a list 3,1,2.")] = None,
     episodes: Annotated[str | None, Option(help="How many, or their sizes: 4,3,3.")] = None,
     width: Annotated[int | None, Option(help="Width of the ResNet.")] = None,
-    device: Annotated[str, Option(help="cpu, cuda, or auto.")] = "auto",
+    device: Annotated[str | None, Option(help="cpu or cuda; if not given, cuda where there is one.")] = None,
     data_folder: Annotated[str | None, Option(help="Where data sets lie.")] = None,
     set_: Annotated[list[str] | None, Option("--set", help="Any other setting: --set options.weights=equal.")] = None,
     out: Annotated[Path, Option(help="Folder of the run folders.")] = Path("runs"),
@@ -50,45 +52,45 @@ def run(
       keepset run cifar100 --learner er-ace --selector mers --capacity 500 --preset paper
       keepset run photos/ --episodes 4 --set data.image_size=64 --set options.weights=equal
     """
+    from ..experiment.config import run_hash
     from ..experiment.run import run as run_one
 
     flags = _flags(data, views, epochs, order, episodes, width, device, data_folder, set_ or [])
     lists = {"learner": learner, "selector": selector, "capacity": capacity, "seed": seed}
-    configs = list(_expanded(preset, config, flags, lists))
+    configs = list({run_hash(each): each for each in _expanded(preset, config, flags, lists)}.values())
+    warnings.showwarning = lambda message, *_: warn(str(message))
     results = []
     with _display(configs) as told:
         for number, each in enumerate(configs):
             results.append(run_one(each, out, again=again, on_epoch=told(number)))
     _table(configs, results)
-    say(f"\n{len(configs)} runs in {out}; keepset show {out}/RUN tells one of them")
+    say(f"\n{'one run' if len(configs) == 1 else f'{len(configs)} runs'} in {out}; keepset show {out}/RUN tells one")
 
 
 # ---------------------------------------------------------------- settings
 
 
 def _flags(
-    data: str,
+    data: str | None,
     views: str | None,
     epochs: int | None,
     order: str | None,
     episodes: str | None,
     width: int | None,
-    device: str,
+    device: str | None,
     data_folder: str | None,
     others: Sequence[str],
 ) -> dict[str, Any]:
     """The flags that were given, as nested settings."""
-    import torch
-
     given: dict[str, Any] = {
         "data.name": data,
         "data.order": _numbers(order),
         "data.episodes": _numbers(episodes),
         "data.folder": data_folder,
-        "views": None if views is None else views.split(","),
+        "views": None if views is None else [part.strip() for part in views.split(",")],
         "train.epochs": epochs,
         "model.width": width,
-        "device": ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device,
+        "device": device,
     }
     for text in others:
         key, equals, value = text.partition("=")
@@ -102,6 +104,8 @@ def _flags(
             place = nested
             for group in groups:
                 place = place.setdefault(group, {})
+                if not isinstance(place, dict):
+                    raise ValueError(f"unknown setting {key!r}: {group} is a value and has no parts")
             place[last] = value
     return nested
 
@@ -132,7 +136,7 @@ def _expanded(
     """A config for every combination of the lists."""
     from ..experiment.config import make_config
 
-    given = {name: text.split(",") for name, text in lists.items() if text is not None}
+    given = {name: [part.strip() for part in text.split(",")] for name, text in lists.items() if text is not None}
     for values in itertools.product(*given.values()):
         chosen = {
             name: _value(value) if name in ("capacity", "seed") else value
@@ -206,7 +210,7 @@ def _table(configs: Sequence[RunConfig], results: Sequence[Mapping[str, Any]]) -
         found = [all_metrics(result["accuracy"]) for result in group]
         for name in NAMES:
             mean, error = mean_and_error([100 * metrics[name] for metrics in found])
-            cells.append(f"{mean:.1f}" if math.isnan(error) else f"{mean:.1f} ± {error:.1f}")
+            cells.append("–" if math.isnan(mean) else f"{mean:.1f}" + ("" if math.isnan(error) else f" ± {error:.1f}"))
         rows.append([*(text for text, differs in zip(key, varies, strict=True) if differs), *cells])
     heads = [head for head, differs in zip(("learner", "selector", "capacity"), varies, strict=True) if differs]
     show_table([*heads, *NAMES], rows, right=["capacity", *NAMES])

@@ -23,7 +23,8 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
 
     result = read_result(run)
     identity = result["identity"]
-    say(f"{identity['data']['name']}: {identity['learner']}, {identity['selector']} on {', '.join(identity['views'])}")
+    on = f" on {', '.join(identity['views'])}" if identity["views"] else ""
+    say(f"{identity['data']['name']}: {identity['learner']}, {identity['selector']}{on}")
     say(f"capacity {identity['capacity']}, seed {identity['seed']}, {identity['train']['epochs']} epochs an episode\n")
     _show_matrix(result["accuracy"])
     known = {name: value for name, value in all_metrics(result["accuracy"]).items() if not math.isnan(value)}
@@ -50,7 +51,7 @@ def _show_picks(picks: list[dict[str, Any]]) -> None:
         for number, episode in enumerate(picks, start=1)
         for label, kept in episode.items()
     ]
-    show_table(["episode", "class", "kept then", "rows of the data set, in the order picked"], rows)
+    show_table(["episode", "class", "kept then", "rows of the training images, in the order picked"], rows)
 
 
 def _short(rows: list[int], most: int = 10) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ __all__ = [
     "Entry",
     "Episode",
     "class_order",
+    "content",
     "data_folder",
     "load",
     "split",
@@ -70,6 +72,20 @@ def load(settings: DataSettings) -> Dataset:
         return folder.load(path, settings.image_size)
     others = "or name an existing folder of images or an .npz file"
     raise ValueError(f"unknown data set {settings.name!r}; {nearest_name(settings.name, DATASETS)}; {others}")
+
+
+def content(settings: DataSettings) -> str:
+    """What names the data themselves: a data set's name, or for files of the caller's a hash of what is in them."""
+    path = Path(settings.name).expanduser()
+    if settings.name in DATASETS or not path.exists():
+        return settings.name
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(str(file.relative_to(path)).encode())
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return f"{path.name} {digest.hexdigest()[:16]}"
 
 
 def split(dataset: Dataset, settings: DataSettings) -> list[Episode]:

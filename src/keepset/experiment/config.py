@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..checks import check_choice, check_range, nearest_name
-from ..data import DataSettings
+from ..data import DataSettings, content
 from ..learning import LearnerSettings, learner
 from ..learning.trainer import TrainSettings
-from ..selection.api import ALIASES, SELECTORS
+from ..selection.api import ALIASES, PER_POINT, SELECTORS
+from ..selection.options import Cover
 from ..views import check_name
 
 NUMBERS = 1  # raised with each changelog entry under Numbers: results of different numbers never share a folder
@@ -51,7 +54,7 @@ class RunConfig:
     views: tuple[str, ...] = ("supervised", "pixels")
     capacity: int = 50
     seed: int = 0
-    device: str = "cpu"
+    device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the selector: weights, bandwidth and so on."""
     model: ModelSettings = field(default_factory=ModelSettings)
@@ -62,9 +65,7 @@ class RunConfig:
         learner(self.learner, self.learning)
         method, view = self.method_and_view()
         if method not in SELECTORS:
-            raise ValueError(
-                f"unknown selector {method!r}; {nearest_name(method, [*SELECTORS, *ALIASES])} see keepset ls"
-            )
+            raise ValueError(f"unknown selector {method!r}; {nearest_name(method, [*SELECTORS, *ALIASES])}")
         if view is not None and SELECTORS[method].views != "one":
             raise ValueError(f"selector {self.selector!r}: {method} does not read a single view; leave out ':{view}'")
         check_range("capacity", self.capacity, 1, 2**31, "exemplars")
@@ -72,10 +73,20 @@ class RunConfig:
         check_choice("device", self.device, DEVICES)
         for name in self.used_views():
             check_name(name)
+        self._check_options(method)
+
+    def _check_options(self, method: str) -> None:
+        """Refuse wrong options now, and not after an episode has been trained."""
+        known = [name for name in SELECTORS[method].options if name not in ("view", *PER_POINT)]
         for option in self.options:
-            if option not in SELECTORS[method].options:
-                known = SELECTORS[method].options
-                raise ValueError(f"unknown option {option!r} for {method}; {nearest_name(option, known)}")
+            if option not in known:
+                remedy = nearest_name(option, known) if known else "it takes none here"
+                raise ValueError(f"unknown option {option!r} for {method}; {remedy}")
+        if self.options:
+            cover = Cover(**self.options)
+            cover.given_bandwidths(self.used_views())
+            if cover.weight_rule() is None:
+                cover.given_weights(self.used_views())
 
     def method_and_view(self) -> tuple[str, str | None]:
         """`maxherding:pixels` -> its two parts."""
@@ -99,6 +110,7 @@ def identity(config: RunConfig) -> dict[str, Any]:
     plain["views"] = list(config.used_views())
     plain["selector"] = config.method_and_view()[0]
     del plain["data"]["folder"]
+    plain["data"]["name"] = content(config.data)
     plain["numbers"] = NUMBERS
     return json.loads(json.dumps(plain, default=str))  # type: ignore[no-any-return]
 
@@ -128,10 +140,15 @@ def make_config(
     try:
         return TypeAdapter(RunConfig).validate_python(plain)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        said = str(first["msg"]).removeprefix("Value error, ")
-        raise ValueError(f"{place}: {said}, got {first['input']!r}" if place else said) from None
+        raise ValueError(_in_words(error.errors()[0])) from None
+
+
+def _in_words(error: Mapping[str, Any]) -> str:
+    """Our own errors as they are; pydantic's with the setting's name and value."""
+    if error["type"] == "value_error":
+        return str(error["msg"]).removeprefix("Value error, ")
+    place = ".".join(str(part) for part in error["loc"] if part not in ("int", "str") and "[" not in str(part))
+    return f"{place}: {error['msg']}, got {error['input']!r}"
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

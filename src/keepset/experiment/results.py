@@ -15,10 +15,11 @@ from typing import Any
 from torch import Tensor
 
 from ..files import write_atomically
-from ..metrics import all_metrics
+from ..metrics import all_metrics, average_accuracies
 from .config import RunConfig, identity, run_hash
 
-CHECKPOINT, FORMER = "checkpoint.safetensors", "checkpoint.former.safetensors"
+NEXT, CHECKPOINT, FORMER = "checkpoint.next.safetensors", "checkpoint.safetensors", "checkpoint.former.safetensors"
+CHECKPOINTS = (NEXT, CHECKPOINT, FORMER)  # the newest first
 
 
 @dataclass
@@ -49,6 +50,8 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(f"cannot make the run's folder {self.path}: {error.strerror}") from None
+        for leftover in self.path.glob(".*"):  # of a write that was killed
+            leftover.unlink(missing_ok=True)
         _write_json(self.path / "config.json", {"identity": identity(self.config), "config": asdict(self.config)})
 
     @property
@@ -59,24 +62,25 @@ class RunFolder:
         return read_result(self.path)
 
     def clear(self) -> None:
-        for name in ("result.json", "metrics.jsonl", CHECKPOINT, FORMER):
+        for name in ("result.json", "metrics.jsonl", *CHECKPOINTS):
             (self.path / name).unlink(missing_ok=True)
 
     # ------------------------------------------------------------ checkpoints
 
     def save(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
-        """The checkpoint becomes the former one, then the new one takes its place."""
+        """The new checkpoint is written whole, then the old one becomes the former one: two are there at any moment."""
         from safetensors.torch import save
 
         content = save({k: v.contiguous() for k, v in tensors.items()}, {"progress": json.dumps(asdict(progress))})
+        write_atomically(self.path / NEXT, lambda file: file.write_bytes(content))
         if (self.path / CHECKPOINT).exists():
             (self.path / CHECKPOINT).replace(self.path / FORMER)
-        write_atomically(self.path / CHECKPOINT, lambda file: file.write_bytes(content))
+        (self.path / NEXT).replace(self.path / CHECKPOINT)
 
     def resume(self) -> tuple[Progress, dict[str, Tensor]]:
         """The newest checkpoint that can be read; a damaged one is named among the warnings."""
         warnings = []
-        for name in (CHECKPOINT, FORMER):
+        for name in CHECKPOINTS:
             path = self.path / name
             if not path.exists():
                 continue
@@ -84,21 +88,44 @@ class RunFolder:
                 progress, tensors = _read_checkpoint(path)
             except Exception as error:  # whatever a damaged file raises, the one before it may be whole
                 warnings.append(f"{path} cannot be read ({error}); going on from an earlier state")
+                path.unlink(missing_ok=True)  # it must not take the place of a good one
                 continue
             progress.warnings = warnings
+            self._forget_records_after(progress)
             return progress, tensors
+        self._forget_records_after(Progress())
         return Progress(warnings=warnings), {}
+
+    def _forget_records_after(self, progress: Progress) -> None:
+        """Epochs that will be run again must not be told twice."""
+        path = self.path / "metrics.jsonl"
+        if not path.exists():
+            return
+        kept = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:  # torn by a kill
+                continue
+            if (record["episode"] - 1, record["epoch"]) <= (progress.episode, progress.epoch):
+                kept.append(line + "\n")
+        write_atomically(path, lambda file: file.write_text("".join(kept), encoding="utf-8"))
 
     # ------------------------------------------------------------ records
 
     def record(self, line: Mapping[str, Any]) -> None:
-        """One line of metrics.jsonl; a run that was taken up again may repeat an epoch."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        """One line of metrics.jsonl."""
+        path = self.path / "metrics.jsonl"
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise ValueError(f"cannot write {path}: {error.strerror}") from None
 
     def finish(self, progress: Progress) -> dict[str, Any]:
         result = {
             "accuracy": progress.accuracy,
+            "AA": average_accuracies(progress.accuracy),
             "metrics": {name: json_number(value) for name, value in all_metrics(progress.accuracy).items()},
             "picks": progress.picks,
             "seconds": progress.seconds,
@@ -106,7 +133,7 @@ class RunFolder:
             "identity": identity(self.config),
         }
         _write_json(self.path / "result.json", result)
-        for name in (CHECKPOINT, FORMER):
+        for name in CHECKPOINTS:
             (self.path / name).unlink(missing_ok=True)
         return read_result(self.path)
 
@@ -119,6 +146,8 @@ def read_result(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder} holds no finished run: there is no result.json in it") from None
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}); run it again with --again") from None
+    if not isinstance(found, dict) or "accuracy" not in found or "identity" not in found:
+        raise ValueError(f"{path} is no result of keepset run; run it again with --again")
     return found
 
 
@@ -153,8 +182,14 @@ def versions() -> dict[str, str]:
 
 def _commit() -> str:
     """The commit of the source tree keepset runs from, if it is one."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
+    here = Path(__file__)
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(here.parent), *words]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)  # the repository around us may be somebody else's
+        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
         return "unknown"

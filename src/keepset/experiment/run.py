@@ -16,15 +16,14 @@ def run(config: RunConfig, out: str | Path, *, again: bool = False, on_epoch: On
     `on_epoch` gets a record after every epoch, the same that is written to the run's metrics.jsonl.
     """
     folder = RunFolder(out, config)
-    if again:
-        folder.clear()
-    if folder.finished:
+    if folder.finished and not again:
         return folder.result()
-    folder.prepare()
-    world = World(config, folder, on_epoch)
+    world = World(config, folder, on_epoch)  # refuses what cannot run before anything is written
+    world.begin()
     for number in range(world.progress.episode, len(world.episodes)):
         world.train(number)
-        chosen = world.select(number)
+        views = world.embed(number)
+        chosen = world.select(number, views)
         world.keep(number, chosen)
         world.evaluate(number)
         world.next_episode(chosen)

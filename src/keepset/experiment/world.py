@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +26,7 @@ from ..selection import Selection, select_per_class
 from ..views import Material as ViewMaterial
 from ..views import make_view
 from .config import RunConfig
-from .results import RunFolder, json_number
+from .results import Progress, RunFolder, json_number
 
 OnEpoch = Callable[[Mapping[str, Any]], object]
 Chosen = Mapping[int | str, Selection]
@@ -47,12 +48,26 @@ class World:
             generator_of(config.seed, "model"),
         ).to(config.device)
         self.buffer = Buffer(capacity=config.capacity)
-        self.progress, self._resumed = folder.resume()
+        self.progress, self._resumed = Progress(), dict[str, Tensor]()
+        for number, episode in enumerate(self.episodes, start=1):
+            if len(episode.train_images) < config.train.batch:
+                count = len(episode.train_images)
+                raise ValueError(
+                    f"train.batch must be at most {count}, the images of episode {number}, got {config.train.batch}"
+                )
+
+    def begin(self) -> None:
+        """Make the folder ready, and go on from its last state, if it has one."""
+        if self.folder.finished:
+            self.folder.clear()
+        self.folder.prepare()
+        self.progress, self._resumed = self.folder.resume()
         for text in self.progress.warnings:
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
         if self._resumed:
             load_model(self.model, self._resumed)
-            self.buffer.load_state_dict(_buffer_state(config.capacity, self.progress.counts, self._resumed))
+            state = _buffer_state(self.config.capacity, self.progress.counts, self._resumed)
+            self.buffer.load_state_dict(state)
 
     # ------------------------------------------------------------ train
 
@@ -77,9 +92,16 @@ class World:
             before = self.progress.seconds.get("train", 0.0)
             with self.timed("train"):
                 loss = trainer.train_epoch()
+            if not math.isfinite(loss):
+                raise ValueError(
+                    f"the loss is {loss} after epoch {trainer.epoch} of episode {number + 1}; lower learning.rate"
+                )
             self.progress.epoch = trainer.epoch
+            record = self._record(number, trainer, loss, self.progress.seconds["train"] - before)
+            self.folder.record(record)
             self.save(trainer.tensors())
-            self._report(number, trainer, loss, self.progress.seconds["train"] - before)
+            if self.on_epoch is not None:
+                self.on_epoch(record)
 
     def seen(self, number: int) -> Tensor:
         """(classes,) which have come by episode `number`."""
@@ -116,18 +138,22 @@ class World:
 
     # ------------------------------------------------------------ select and keep
 
-    def select(self, number: int) -> Chosen:
+    def embed(self, number: int) -> dict[str, Tensor]:
+        """The views that the selector reads; one that reads none still has to know how many images there are."""
+        with self.timed("embed"):
+            images = self.episodes[number].train_images.to(self.config.device)
+            material = ViewMaterial(self.model, self.normalise)
+            return {name: make_view(name, images, material) for name in self.config.used_views() or ("pixels",)}
+
+    def select(self, number: int, views: dict[str, Tensor]) -> Chosen:
         """The selector's choice among the new images, class by class."""
         episode, method = self.episodes[number], self.config.method_and_view()[0]
         options = dict(self.config.options)
-        with self.timed("embed"):
-            images = episode.train_images.to(self.config.device)
-            material = ViewMaterial(self.model, self.normalise)
-            views = {name: make_view(name, images, material) for name in self.config.used_views() or ("pixels",)}
+        with self.timed("select"):
             if method == "rainbow":
+                images = episode.train_images.to(self.config.device)
                 generator = generator_of(self.config.seed, "uncertainty", number)
                 options["uncertainty"] = uncertainty(lambda batch: self.logits(batch, number), images, generator)
-        with self.timed("select"):
             return select_per_class(
                 views,
                 episode.train_labels,
@@ -176,8 +202,8 @@ class World:
         held = {f"buffer.{name}": tensor for name, tensor in state["data"].items()}
         self.folder.save(self.progress, {**tensors, **held, "buffer-generator": state["generator"]})
 
-    def _report(self, number: int, trainer: EpisodeTrainer, loss: float, spent: float) -> None:
-        record = {
+    def _record(self, number: int, trainer: EpisodeTrainer, loss: float, spent: float) -> dict[str, Any]:
+        return {
             "episode": number + 1,
             "epoch": trainer.epoch,
             "loss": loss,
@@ -187,9 +213,6 @@ class World:
             "seconds": self.progress.seconds["train"],
             "average accuracies": [sum(row) / len(row) for row in self.progress.accuracy],
         }
-        self.folder.record(record)
-        if self.on_epoch is not None:
-            self.on_epoch(record)
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -211,7 +234,7 @@ def _buffer_state(capacity: int, counts: list[list[Any]], tensors: Mapping[str, 
 
 
 def _told(selection: Selection, rows: Tensor) -> dict[str, Any]:
-    """What was kept of a class, as rows of the data set, and how it came about."""
+    """What was kept of a class, as rows of the training images, and how it came about."""
     return {
         "rows": rows[list(selection)].tolist(),
         "gains": [json_number(gain) for gain in map(float, selection.gains)],

@@ -53,10 +53,11 @@ def plan_epoch(
     """One pass over `count` new images; `held` is the size of the memory; `seed` names run and episode."""
     order = torch.randperm(count, generator=generator_of(*seed, "order", epoch))
     steps = count // batch
+    # a draw of more than the memory holds (MIR's candidates) is all of it, but never less than a batch
+    sizes = [max(min(size, held), min(size, batch)) for size in draws] if held else []
     memory = tuple(
         endless(held, steps * size, epoch * steps * size, (*seed, "memory", number)).view(steps, size)
-        for number, size in enumerate(draws)
-        if held
+        for number, size in enumerate(sizes)
     )
     crops = tuple(
         draw_crops(rows.numel(), padding, flip, generator_of(*seed, "crops", number, epoch))

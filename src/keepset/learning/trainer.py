@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -89,8 +90,8 @@ class EpisodeTrainer:
         """Steps an epoch."""
 
     def rate(self, epoch: int) -> float:
-        """× decay once `decay_at` of the epochs are over: from epoch 66 of 100, from epoch 7 (the eighth) of 10."""
-        late = epoch >= round(self.settings.decay_at * self.settings.epochs)
+        """× decay once `decay_at` of the epochs are over: after 66 of 100, after 7 of 10. `epoch` counts from 0."""
+        late = epoch >= math.ceil(self.settings.decay_at * self.settings.epochs - 1e-9)
         return self.learner.rate * (self.settings.decay if late else 1.0)
 
     def train_epoch(self, on_step: Callable[[], object] | None = None) -> float:

@@ -65,7 +65,7 @@ def own_encoder(name: str) -> Encoder:
         raise ValueError(f"unknown view {name!r}; {nearest_name(name, VIEWS)} or name your own as module:function")
     try:
         found = getattr(importlib.import_module(module), function, None)
-    except ImportError as error:
+    except Exception as error:  # a module of the caller's may fail in any way
         raise ValueError(f"view {name!r}: cannot import {module} ({error}); is it on PYTHONPATH?") from None
     if not callable(found):
         raise ValueError(f"view {name!r}: {module} has no function {function!r}")
