@@ -260,7 +260,7 @@ def test_run__again_keeps_the_result_until_the_new_run_can_begin(small: str, tmp
     result = run(config, tmp_path)
     folder = tmp_path / run_hash(config)
     broken = make_config(flags={**flags(small), "data": {"name": str(file), "episodes": 2}, "train": {"batch": 1000}})
-    with pytest.raises(ValueError, match="train.batch must be at most 80, the images of episode 1, got 1000"):
+    with pytest.raises(ValueError, match=r"train\.batch must be at most 80, the images of episode 1, got 1000"):
         run(broken, tmp_path, again=True)
     assert json.loads((folder / "result.json").read_text())["accuracy"] == result["accuracy"]
     assert not (tmp_path / run_hash(broken)).exists(), "nothing is written before a run can begin"
