@@ -285,3 +285,18 @@ def test_plan__memory_draws_are_endless_passes_and_candidates_a_subset() -> None
     assert sorted([*first[96:], *later[:8]]) == list(range(12)), "the pass goes on over the end of an epoch"
     tiny = plan_epoch(100, 3, 10, (10, 50), padding=1, flip=False, seed=(0,), epoch=0)
     assert [rows.shape for rows in tiny.memory] == [(10, 10), (10, 10)]
+
+
+def test_run__fixed_quota_gives_each_class_its_share_of_all_classes(small: str, tmp_path: Path) -> None:
+    result = run(make_config(flags=flags(small, quota="fixed")), tmp_path)
+    assert [len(kept["rows"]) for episode in result["picks"] for kept in episode.values()] == [3, 3, 3, 3]
+    with pytest.raises(ValueError, match=r"capacity must be at least 4 \(one a class\) with quota=fixed, got 3"):
+        run(make_config(flags=flags(small, quota="fixed", capacity=3)), tmp_path)
+
+
+def test_run__inside_no_grad_trains_all_the_same(small: str, tmp_path: Path) -> None:
+    config = make_config(flags=flags(small))
+    expected = run(config, tmp_path / "plain")
+    with torch.no_grad():
+        found = run(config, tmp_path / "inside")
+    assert found["accuracy"] == expected["accuracy"]

@@ -60,9 +60,13 @@ def run(
     configs = list({run_hash(each): each for each in _expanded(preset, config, flags, lists)}.values())
     warnings.showwarning = lambda message, *_: warn(str(message))
     results = []
-    with _display(configs) as told:
-        for number, each in enumerate(configs):
-            results.append(run_one(each, out, again=again, on_epoch=told(number)))
+    try:
+        with _display(configs) as told:
+            for number, each in enumerate(configs):
+                results.append(run_one(each, out, again=again, on_epoch=told(number)))
+    except KeyboardInterrupt:
+        warn("broken off; the same command goes on where it was")
+        raise
     _table(configs, results)
     say(f"\n{'one run' if len(configs) == 1 else f'{len(configs)} runs'} in {out}; keepset show {out}/RUN tells one")
 

@@ -23,6 +23,7 @@ from ..views import check_name
 
 NUMBERS = 1  # raised with each changelog entry under Numbers: results of different numbers never share a folder
 DEVICES = ("cpu", "cuda")
+QUOTAS = ("adaptive", "fixed")
 MODELS = ("auto", "resnet18", "small")
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -53,6 +54,8 @@ class RunConfig:
     """A selector of `keepset ls`; `maxherding:pixels` reads that view."""
     views: tuple[str, ...] = ("supervised", "pixels")
     capacity: int = 50
+    quota: str = "adaptive"
+    """`adaptive`: the capacity is shared among the classes seen; `fixed`: each class has its share of all classes."""
     seed: int = 0
     device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
     options: dict[str, Any] = field(default_factory=dict)
@@ -69,6 +72,7 @@ class RunConfig:
         if view is not None and SELECTORS[method].views != "one":
             raise ValueError(f"selector {self.selector!r}: {method} does not read a single view; leave out ':{view}'")
         check_range("capacity", self.capacity, 1, 2**31, "exemplars")
+        check_choice("quota", self.quota, QUOTAS)
         check_range("seed", self.seed, 0, 2**62, "a seed")
         check_choice("device", self.device, DEVICES)
         for name in self.used_views():

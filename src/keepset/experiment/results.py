@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..files import write_atomically
@@ -171,7 +172,8 @@ def _write_json(path: Path, content: Any) -> None:
 
 def versions() -> dict[str, str]:
     """What the numbers depend on besides the config."""
-    found = {"python": platform.python_version(), "commit": _commit()}
+    threads = str(torch.get_num_threads())  # sums are split among them, so bits may depend on it
+    found = {"python": platform.python_version(), "commit": _commit(), "threads": threads}
     for package in ("keepset", "torch", "numpy"):
         try:
             found[package] = version(package)

@@ -47,7 +47,7 @@ class World:
             config.model.width,
             generator_of(config.seed, "model"),
         ).to(config.device)
-        self.buffer = Buffer(capacity=config.capacity)
+        self.buffer = _empty_buffer(config, self.data.classes)
         self.progress, self._resumed = Progress(), dict[str, Tensor]()
         for number, episode in enumerate(self.episodes, start=1):
             if len(episode.train_images) < config.train.batch:
@@ -66,8 +66,7 @@ class World:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
         if self._resumed:
             load_model(self.model, self._resumed)
-            state = _buffer_state(self.config.capacity, self.progress.counts, self._resumed)
-            self.buffer.load_state_dict(state)
+            self.buffer.load_state_dict(_buffer_state(self.buffer, self.progress.counts, self._resumed))
 
     # ------------------------------------------------------------ train
 
@@ -222,15 +221,18 @@ class World:
         self.progress.seconds[phase] = self.progress.seconds.get(phase, 0.0) + spent
 
 
-def _buffer_state(capacity: int, counts: list[list[Any]], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def _empty_buffer(config: RunConfig, classes: int) -> Buffer:
+    if config.quota == "adaptive":
+        return Buffer(capacity=config.capacity)
+    if config.capacity < classes:
+        raise ValueError(f"capacity must be at least {classes} (one a class) with quota=fixed, got {config.capacity}")
+    return Buffer(per_class=config.capacity // classes)
+
+
+def _buffer_state(buffer: Buffer, counts: list[list[Any]], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     data = {name.removeprefix("buffer."): tensor for name, tensor in tensors.items() if name.startswith("buffer.")}
-    return {
-        "capacity": capacity,
-        "per_class": None,
-        "counts": counts,
-        "data": data,
-        "generator": tensors["buffer-generator"],
-    }
+    saved = {"counts": counts, "data": data, "generator": tensors["buffer-generator"]}
+    return {**buffer.state_dict(), **saved}
 
 
 def _told(selection: Selection, rows: Tensor) -> dict[str, Any]:

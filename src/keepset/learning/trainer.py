@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -94,7 +93,7 @@ class EpisodeTrainer:
         late = epoch >= math.ceil(self.settings.decay_at * self.settings.epochs - 1e-9)
         return self.learner.rate * (self.settings.decay if late else 1.0)
 
-    def train_epoch(self, on_step: Callable[[], object] | None = None) -> float:
+    def train_epoch(self) -> float:
         """One pass over the new images; the mean loss."""
         plan = plan_epoch(
             len(self.material.images),
@@ -110,10 +109,9 @@ class EpisodeTrainer:
             group["lr"] = self.rate(self.epoch)
         self.model.train()
         losses = []
-        for step in range(len(plan)):
-            losses.append(self._step(plan, step))
-            if on_step is not None:
-                on_step()
+        with torch.enable_grad():  # whatever the caller is in the middle of
+            for step in range(len(plan)):
+                losses.append(self._step(plan, step))
         self.epoch += 1
         return float(torch.stack(losses).mean()) if losses else 0.0
 
