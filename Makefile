@@ -3,8 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 # The stamp's name holds a checksum of what was installed and where, so that a change, a move, or an install that was
-# broken off leads to a fresh environment.
-READY := .venv/ready-$(shell (cat pyproject.toml constraints.txt; pwd; $(PYTHON) --version) 2>&1 | cksum | cut -d' ' -f1)
+# broken off leads to a fresh environment; and so does one that no longer runs.
+SUM := $(shell (cat pyproject.toml constraints.txt; pwd; $(PYTHON) --version) 2>&1 | cksum | cut -d' ' -f1)
+RUNS := $(shell $(BIN)/python -c '' 2>/dev/null && test -x $(BIN)/keepset -a -x $(BIN)/ruff -a -x $(BIN)/mypy && echo yes)
+READY := .venv/ready-$(SUM)$(if $(RUNS),,-again)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench docs clean
@@ -21,7 +23,7 @@ $(READY):
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("keepset needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": try make PYTHON=python3.11")'
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@touch $@
+	@touch .venv/ready-$(SUM)
 
 demo: $(READY)
 	$(BIN)/python examples/replay.py
