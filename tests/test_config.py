@@ -38,6 +38,7 @@ def test_make_config__the_later_wins(tmp_path: Path) -> None:
         ({"selector": "rainbow", "options": {"uncertainty": 3}}, "unknown option 'uncertainty'"),
         ({"device": "gpu"}, "unknown device 'gpu'"),
         ({"seed": -1}, "seed must be in 0"),
+        ({"capacity": True}, "capacity must not be true or false"),
     ],
 )
 def test_make_config__wrong_settings_name_the_nearest(flags: dict[str, Any], message: str) -> None:
@@ -92,3 +93,11 @@ def test_run_hash__rises_with_the_numbers(monkeypatch: pytest.MonkeyPatch) -> No
     before = run_hash(make_config())
     monkeypatch.setattr("keepset.experiment.config.NUMBERS", 99)
     assert run_hash(make_config()) != before
+
+
+def test_run_config__is_frozen_all_through() -> None:
+    config = make_config(flags={"options": {"weights": "equal"}})
+    with pytest.raises(AttributeError):
+        config.seed = 3  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        config.options["weights"] = "printed"  # type: ignore[index]

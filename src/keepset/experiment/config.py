@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -58,13 +59,14 @@ class RunConfig:
     """`adaptive`: the capacity is shared among the classes seen; `fixed`: each class has its share of all classes."""
     seed: int = 0
     device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the selector: weights, bandwidth and so on."""
     model: ModelSettings = field(default_factory=ModelSettings)
     train: TrainSettings = field(default_factory=TrainSettings)
     learning: LearnerSettings = field(default_factory=LearnerSettings)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))  # frozen like the rest
         learner(self.learner, self.learning)
         method, view = self.method_and_view()
         if method not in SELECTORS:
@@ -108,9 +110,16 @@ class RunConfig:
         return self.views
 
 
+def plain_values(settings: Any) -> Any:
+    """Settings as nested dictionaries."""
+    if dataclasses.is_dataclass(settings):
+        return {entry.name: plain_values(getattr(settings, entry.name)) for entry in dataclasses.fields(settings)}
+    return dict(settings) if isinstance(settings, Mapping) else settings
+
+
 def identity(config: RunConfig) -> dict[str, Any]:
     """What changes the numbers of a run, in plain values."""
-    plain = dataclasses.asdict(config)
+    plain = plain_values(config)
     plain["views"] = list(config.used_views())
     plain["selector"] = config.method_and_view()[0]
     del plain["data"]["folder"]
@@ -177,6 +186,8 @@ def _check_keys(plain: Mapping[str, Any], kind: Any, place: str = "") -> None:
     known = {entry.name: entry for entry in dataclasses.fields(kind)}
     _refuse_unknown(plain, known, place)
     for key, value in plain.items():
+        if isinstance(value, bool) and not isinstance(known[key].default, bool):
+            raise ValueError(f"{place}{key} must not be true or false, got {value}")
         default = known[key].default_factory
         if isinstance(value, Mapping) and dataclasses.is_dataclass(default):
             _check_keys(value, default, f"{place}{key}.")

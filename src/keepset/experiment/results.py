@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..files import write_atomically
 from ..metrics import all_metrics, average_accuracies
-from .config import RunConfig, identity, run_hash
+from .config import RunConfig, identity, plain_values, run_hash
 
 NEXT, CHECKPOINT, FORMER = "checkpoint.next.safetensors", "checkpoint.safetensors", "checkpoint.former.safetensors"
 CHECKPOINTS = (NEXT, CHECKPOINT, FORMER)  # the newest first
@@ -53,7 +53,7 @@ class RunFolder:
             raise ValueError(f"cannot make the run's folder {self.path}: {error.strerror}") from None
         for leftover in self.path.glob(".*"):  # of a write that was killed
             leftover.unlink(missing_ok=True)
-        _write_json(self.path / "config.json", {"identity": identity(self.config), "config": asdict(self.config)})
+        _write_json(self.path / "config.json", {"identity": identity(self.config), "config": plain_values(self.config)})
 
     @property
     def finished(self) -> bool:
