@@ -22,7 +22,7 @@ from keepset.learning.plan import plan_epoch
 from keepset.learning.trainer import EpisodeTrainer
 from keepset.selection import SELECTORS
 
-QUICK: dict[str, Any] = {"train": {"epochs": 2}, "capacity": 12}
+QUICK: dict[str, Any] = {"train": {"epochs": 2}, "capacity": 12, "device": "cpu"}
 
 
 @pytest.fixture(scope="module")
@@ -126,13 +126,14 @@ KILLED = """
 import sys
 from keepset.experiment.config import make_config
 from keepset.experiment.run import run
-config = make_config(flags={"train": {"epochs": 40}, "capacity": 12, "data": {"name": sys.argv[1], "episodes": 2}})
+data = {"name": sys.argv[1], "episodes": 2}
+config = make_config(flags={"train": {"epochs": 40}, "capacity": 12, "device": "cpu", "data": data})
 run(config, sys.argv[2])
 """
 
 
 def test_run__killed_by_the_system_goes_on(small: str, tmp_path: Path) -> None:
-    config = make_config(flags={"train": {"epochs": 40}, "capacity": 12, "data": {"name": small, "episodes": 2}})
+    config = make_config(flags=flags(small, train={"epochs": 40}))
     folder = tmp_path / run_hash(config)
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     killed = 0
@@ -227,7 +228,7 @@ def test_world__memory_before_during_and_after_each_episode(small: str, tmp_path
 def test_run__replay_beats_finetune_and_stays_below_joint(tmp_path: Path) -> None:
     reached = {}
     for learner in ("finetune", "er-ace", "joint"):
-        config = make_config("fast", flags={"learner": learner, "capacity": 50})
+        config = make_config("fast", flags={"learner": learner, "capacity": 50, "device": "cpu"})
         reached[learner] = run(config, tmp_path)["metrics"]["FAA"]
     assert reached["finetune"] + 0.2 < reached["er-ace"] < reached["joint"]
     assert reached["joint"] > 0.9
