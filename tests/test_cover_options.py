@@ -361,3 +361,18 @@ def test_table__has_a_line_a_pick_and_the_notes() -> None:
 def test_table__of_a_method_that_does_not_cover_shows_dashes() -> None:
     lines = keepset.select(np.eye(4), 2, method="herding").table().splitlines()
     assert lines[1].split()[2:] == ["–", "–"]
+
+
+@pytest.mark.parametrize("method", ["mers", "mers-probcover"])
+def test_many_points__sparing_memory_changes_nothing(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(5)
+    views = {"a": generator.normal(size=(2100, 6)), "b": generator.normal(size=(2100, 6))}
+    spared = keepset.select(views, 8, method=method)
+    monkeypatch.setattr("keepset.selection.problem.KEPT_POINTS", 10**9)
+    kept = keepset.select(views, 8, method=method)
+    assert list(spared) == list(kept)
+    assert spared.scales == kept.scales
+    assert spared.weights == kept.weights
+    np.testing.assert_allclose(spared.gains, kept.gains, rtol=1e-12)
+    for name in views:
+        np.testing.assert_allclose(spared.shares[name], kept.shares[name], rtol=1e-9)

@@ -41,14 +41,15 @@ def largest_entries(view: Tensor) -> Tensor:
     return torch.maximum(view.amax(1), -view.amin(1))  # fifteen times as fast as the infinity norm
 
 
-def unit(view: Tensor) -> Tensor:
+def unit(view: Tensor, out: Tensor | None = None) -> Tensor:
     """(n, d) divided by their norms, through the largest entry first, so that squares cannot overflow."""
-    vectors = view / largest_entries(view)[:, None]
+    vectors = torch.div(view, largest_entries(view)[:, None], out=out)
     return vectors.div_(torch.linalg.vector_norm(vectors, dim=1, keepdim=True))
 
 
-def cloud(view: Tensor) -> Cloud:
-    vectors = unit(view)
+def cloud(view: Tensor, out: Tensor | None = None) -> Cloud:
+    """The points of a view, in the memory of `out`, if it is given."""
+    vectors = unit(view, out)
     copies, has_copies = _copies(vectors)
     vectors.sub_(vectors.mean(0))
     half_norms = torch.linalg.vector_norm(vectors, dim=1).square_().div_(2)

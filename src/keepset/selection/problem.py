@@ -47,9 +47,11 @@ class Problem:
     def points(self, position: int) -> Cloud:
         """The points of one view. Where they are many, one view is kept at a time: each is as large as the view."""
         if position not in self._clouds:
-            if self.large:
-                self._clouds.clear()
-            self._clouds[position] = cloud(self.views[position])
+            view = self.views[position]
+            former = self._clouds.popitem()[1].centred if self.large and self._clouds else None
+            # what is freed need not come back at once: in a third of all processes two copies stayed resident
+            out = former if former is not None and former.shape == view.shape else None
+            self._clouds[position] = cloud(view, out)
         return self._clouds[position]
 
     def near(self, matrix: Tensor) -> Neighbours:
