@@ -20,9 +20,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": set(),
     "data": {"checks", "files"},
     "learning": {"checks"},
-    "views": {"checks", "embed", "learning"},
+    "views": {"checks", "files", "embed", "learning"},
     "experiment": {"checks", "files", "data", "learning", "views", "selection", "buffer", "embed", "metrics"},
-    "commands": {"checks", "files", "selection", "data", "learning", "views", "experiment", "metrics"},
+    "report": {"checks", "files", "metrics", "selection"},
+    "commands": {"checks", "files", "selection", "data", "learning", "views", "experiment", "metrics", "report"},
     "cli": {"__init__", "commands"},
 }
 # what a room may import from outside, besides the standard library
@@ -30,7 +31,9 @@ OUTSIDE: dict[str, set[str]] = {
     "buffer": {"numpy", "torch", "safetensors"},
     "files": {"numpy", "torch", "safetensors"},
     "data": {"numpy", "torch", "safetensors", "sklearn", "PIL", "pooch"},
+    "views": {"numpy", "torch", "safetensors", "filelock", "transformers"},
     "experiment": {"torch", "pydantic", "safetensors"},
+    "report": {"numpy", "torch", "safetensors", "matplotlib"},
     "commands": {"numpy", "rich", "torch", "typer"},
     "cli": {"typer"},
 }

@@ -7,19 +7,23 @@ from typing import Annotated
 
 import typer
 
+from .commands.cache import cache
 from .commands.console import say, warn
 from .commands.data import data
 from .commands.ls import ls
 from .commands.run import run
 from .commands.select import select
 from .commands.show import show
+from .commands.views import views
 
 app = typer.Typer(name="keepset", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 app.command("ls")(ls)
 app.command("select")(select)
 app.command("run")(run)
 app.command("show")(show)
+app.command("views")(views)
 app.add_typer(data, name="data")
+app.add_typer(cache, name="cache")
 
 
 def main() -> None:

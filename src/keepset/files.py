@@ -1,9 +1,10 @@
-"""Files: written whole or not at all, and arrays read from them."""
+"""Files: written whole or not at all, arrays read from them, and where caches lie."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -50,6 +51,15 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def system_cache() -> Path:
+    """A folder of ours where this system keeps its caches."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", "~/AppData/Local")).expanduser() / "keepset"
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches/keepset").expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "keepset"
 
 
 # ---------------------------------------------------------------- arrays

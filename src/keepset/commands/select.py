@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .arguments import named_arrays
 from .console import say, show_table, warn
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def select(
     from ..files import read_array
 
     _check_output(output)
-    named = _named_views(views)
+    named = named_arrays(views)
     given = {
         "view": view,
         "weights": _by_name(weights, alone=list),
@@ -76,15 +77,6 @@ def select(
 
 
 # ---------------------------------------------------------------- reading the arguments
-
-
-def _named_views(specs: list[str]) -> dict[str, Any]:
-    """Name -> array; files of one name are told apart by what was typed."""
-    from ..files import read_array
-
-    read = [read_array(spec) for spec in specs]
-    names = [name for name, _ in read]
-    return {(name if names.count(name) == 1 else spec): array for spec, (name, array) in zip(specs, read, strict=True)}
 
 
 def _by_name(text: str | None, alone: type) -> Any:

@@ -6,7 +6,6 @@ import gzip
 import os
 import shlex
 import shutil
-import sys
 import tarfile
 import tempfile
 import zipfile
@@ -15,6 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
+
+from ..files import system_cache
 
 # what reading a damaged archive raises
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile)
@@ -52,13 +53,7 @@ class Archive:
 def data_folder(folder: str | Path = "") -> Path:
     """The folder given, $KEEPSET_DATA, or a folder of ours where this system keeps its caches."""
     given = str(folder) or os.environ.get("KEEPSET_DATA", "")
-    if given:
-        return Path(given).expanduser()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", "~/AppData/Local")).expanduser() / "keepset"
-    if sys.platform == "darwin":
-        return Path("~/Library/Caches/keepset").expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "keepset"
+    return Path(given).expanduser() if given else system_cache()
 
 
 def members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:

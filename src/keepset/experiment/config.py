@@ -17,6 +17,7 @@ import torch
 from ..checks import check_choice, check_range, nearest_name
 from ..data import DataSettings, content
 from ..learning import LearnerSettings, learner
+from ..learning.models import MODELS
 from ..learning.trainer import TrainSettings
 from ..selection.api import ALIASES, PER_POINT, SELECTORS
 from ..selection.options import Cover
@@ -25,7 +26,6 @@ from ..views import check_name
 NUMBERS = 1  # raised with each changelog entry under Numbers: results of different numbers never share a folder
 DEVICES = ("cpu", "cuda")
 QUOTAS = ("adaptive", "fixed")
-MODELS = ("auto", "resnet18", "small")
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {"train": {"epochs": 100}},

@@ -13,7 +13,7 @@ from torch.nn import functional
 from ..checks import check_range, read_generator
 
 LARGEST = 2**20
-Network = TypeVar("Network", bound="Classifier")
+Network = TypeVar("Network", bound=nn.Module)
 
 
 class Classifier(nn.Module, ABC):
@@ -21,7 +21,9 @@ class Classifier(nn.Module, ABC):
 
     def __init__(self, size: int, classes: int) -> None:
         super().__init__()
-        self.head = nn.Linear(size, classes)
+        self.size = size
+        """Number of features."""
+        self.head: nn.Module = nn.Linear(size, classes)
 
     @abstractmethod
     def features(self, images: Tensor) -> Tensor:
@@ -104,7 +106,7 @@ def resnet18(
     check_range("width", width, 1, LARGEST, "maps of the first stage")
     with torch.device("meta"):  # here the layers' own initialisation draws nothing
         network = ResNet18(classes, width, channels)
-    return _initialised(network, generator)
+    return initialise(network, generator)
 
 
 def small_net(classes: int, channels: int = 1, *, generator: int | torch.Generator | None = None) -> SmallNet:
@@ -112,7 +114,7 @@ def small_net(classes: int, channels: int = 1, *, generator: int | torch.Generat
     _check(classes, channels)
     with torch.device("meta"):
         network = SmallNet(classes, channels)
-    return _initialised(network, generator)
+    return initialise(network, generator)
 
 
 def _check(classes: int, channels: int) -> None:
@@ -121,8 +123,8 @@ def _check(classes: int, channels: int) -> None:
 
 
 @torch.no_grad()
-def _initialised(network: Network, generator: int | torch.Generator | None) -> Network:
-    """The network on the CPU, every weight drawn from the generator, layer by layer."""
+def initialise(network: Network, generator: int | torch.Generator | None) -> Network:
+    """The network (of the meta device, say) on the CPU, every weight drawn from the generator, layer by layer."""
     source = read_generator(generator)
     network.to_empty(device="cpu")
     for layer in network.modules():
@@ -133,6 +135,6 @@ def _initialised(network: Network, generator: int | torch.Generator | None) -> N
             bound = 1 / math.sqrt(layer.in_features)
             layer.weight.uniform_(-bound, bound, generator=source)
             layer.bias.uniform_(-bound, bound, generator=source)
-        elif isinstance(layer, nn.BatchNorm2d):
+        elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
             layer.reset_parameters()  # 1 and 0, and the running statistics too
     return network

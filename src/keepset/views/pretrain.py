@@ -1,0 +1,303 @@
+"""Self-supervised training from scratch: the trainer owns draws, optimiser, schedule; a method owns projector and loss.
+
+On a GPU the step is compiled and captured once as a CUDA graph; elsewhere the same step runs as it is written. A whole
+epoch's draws lie on the device before it begins, and the step itself counts where in the epoch it is, so that an epoch
+is nothing but replays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import check_choice, check_range, positive_number
+from ..embed import embed
+from ..learning.augment import normalise
+from ..learning.models import MODELS, make_model
+from ..learning.plan import generator_of
+from ..learning.resnet import Classifier, initialise
+from .augment import Augmentation, Draws, augment, draw
+from .lars import LARS, Rule
+from .saving import read_state, write_state
+
+OnEpoch = Callable[[Mapping[str, Any]], object]
+SAVE_EVERY = 20.0  # seconds between checkpoints: a kill costs no more than this
+WARM_STEPS = 3  # before a capture: compiling, and choosing convolutions
+REFERENCE_BATCH = 256  # the learning rate is given for this many images a step
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """Settings that SimCLR and VICReg share. The learning rate is for 256 images a step and grows with the batch."""
+
+    epochs: int = 200
+    batch: int = 256
+    rate: float = 0.4
+    warmup: int = 10
+    """Epochs in which the rate rises in a straight line; then it falls like a cosine."""
+    momentum: float = 0.9
+    eta: float = 0.02
+    """LARS: a layer's step, as a part of its weights' size, at a learning rate of one."""
+    clip: bool = False
+    """LARS: a layer's rate is never above the learning rate."""
+    weight_decay: float = 1e-4
+    model: str = "auto"
+    """`resnet18`, `small`, or `auto`: small for images below 16 pixels, else the ResNet."""
+    width: int = 64
+    """The ResNet's first width: it has eight times as many features."""
+    precision: str = "auto"
+    """`float32`, `bfloat16` (autocast), or `auto`: bfloat16 on CUDA, float32 elsewhere."""
+    compile: bool = True
+    """On CUDA: let torch.compile write the kernels. The numbers move by rounding alone."""
+    seed: int = 0
+    augmentation: Augmentation = field(default_factory=Augmentation)
+
+    def __post_init__(self) -> None:
+        check_range("epochs", self.epochs, 1, 10**6, "passes over the images")
+        check_range("batch", self.batch, 2, 10**6, "images a step")
+        check_range("warmup", self.warmup, 0, 10**6, "epochs")
+        check_range("width", self.width, 1, 4096, "channels")
+        check_range("seed", self.seed, 0, 2**62, "a seed")
+        check_choice("model", self.model, MODELS)
+        check_choice("precision", self.precision, ("auto", "float32", "bfloat16"))
+        positive_number("rate", self.rate)
+        positive_number("eta", self.eta)
+        for name in ("momentum", "weight_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class Method:
+    """What tells one way of self-supervised training from another."""
+
+    name: str
+    projector: Callable[[int], nn.Module]
+    """(features) -> the layers between features and loss."""
+    loss: Callable[[Tensor], Tensor]
+    """(2b, d) projections, rows i and i + b of one image -> the loss."""
+
+
+def pretrained(
+    images: Tensor,
+    settings: Pretraining,
+    method: Method,
+    *,
+    checkpoint: Path | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> Tensor:
+    """(n, d) float32 backbone features of `images` by a network trained on them alone, on the images' device.
+
+    With `checkpoint`, training goes on from that file, if it is there, and is saved to it on the way.
+    """
+    trainer = Pretrainer(images, settings, method)
+    if checkpoint is not None:
+        trainer.load(checkpoint)
+    saved = begin = time.monotonic()
+    done = trainer.epoch
+    while trainer.epoch < settings.epochs:
+        loss = trainer.train_epoch()
+        if not math.isfinite(loss):
+            raise ValueError(f"{method.name}: the loss is {loss} after epoch {trainer.epoch}; lower its rate")
+        now = time.monotonic()
+        if checkpoint is not None and now - saved > SAVE_EVERY and trainer.epoch < settings.epochs:
+            trainer.save(checkpoint)
+            saved = time.monotonic()
+        if on_epoch is not None:
+            left = (now - begin) / (trainer.epoch - done) * (settings.epochs - trainer.epoch)
+            told = {"view": method.name, "epoch": trainer.epoch, "epochs": settings.epochs}
+            on_epoch({**told, "loss": loss, "seconds left": left})
+    return trainer.features()
+
+
+class Pretrainer:
+    """One training, epoch by epoch, so that it can be saved and taken up between any two."""
+
+    def __init__(self, images: Tensor, settings: Pretraining, method: Method) -> None:
+        _check_images(images)
+        self.images, self.settings, self.method = images, settings, method
+        self.mean, self.std = _statistics(images)
+        self.network = _network(images, settings, method)
+        rule = Rule(settings.momentum, settings.eta, settings.weight_decay, settings.clip)
+        compiled = settings.compile and images.is_cuda
+        self.optimiser = LARS(self.network.parameters(), rule, compiled=compiled)
+        self._forward = _compiled() if compiled else _loss
+        self.epoch, self.capture = 0, images.is_cuda
+        self.batch = min(settings.batch, len(images))
+        self.steps = len(images) // self.batch
+        # what a step reads and writes: filled in place, since a captured step knows these tensors and no others
+        self._plan = {name: drawn.to(images.device) for name, drawn in self._drawn(0).items()}
+        self._upcoming: dict[str, Tensor] = {}
+        self._place = torch.zeros(1, dtype=torch.int64, device=images.device)
+        self._losses = torch.zeros(self.steps, device=images.device)
+        self._run: Callable[[], object] = self._step
+
+    # ------------------------------------------------------------ training
+
+    def train_epoch(self) -> float:
+        """One pass over the images; the mean loss."""
+        self.network.train()
+        for name, drawn in (self._upcoming or self._drawn(self.epoch)).items():
+            self._plan[name].copy_(drawn)
+        with torch.enable_grad():  # whatever the caller is in the middle of
+            if self.capture and self._run == self._step:
+                self._run = self._captured()
+            self._place.zero_()
+            for _ in range(self.steps):
+                self._run()
+        self.epoch += 1
+        self._upcoming = self._drawn(self.epoch)  # on the CPU, while a GPU is busy with the steps
+        return float(self._losses.mean())
+
+    def _drawn(self, epoch: int) -> dict[str, Tensor]:
+        """All that is random in an epoch, from seeds alone, and its learning rates; (steps, …) each."""
+        seed, (count, _, height, width) = (self.settings.seed, self.method.name), self.images.shape
+        order = torch.randperm(count, generator=generator_of(*seed, "order", epoch))[: self.steps * self.batch]
+        copies = 2 * self.steps * self.batch
+        draws = draw(self.settings.augmentation, copies, height, width, generator_of(*seed, "augment", epoch))
+        rates = torch.tensor([self.rate(epoch * self.steps + step) for step in range(self.steps)])
+        plan = {"rows": order.view(self.steps, -1), "rates": rates}
+        plan |= {name: drawn.unflatten(0, (self.steps, -1)) for name, drawn in vars(draws).items()}
+        return plan
+
+    def rate(self, step: int) -> float:
+        """A straight line up, then half a cosine down to zero. `step` counts from 0 over all epochs."""
+        highest = self.settings.rate * self.batch / REFERENCE_BATCH
+        warm = min(self.settings.warmup, self.settings.epochs - 1) * self.steps
+        if step < warm:
+            return highest * (step + 1) / warm
+        part = (step - warm) / (self.settings.epochs * self.steps - warm)
+        return highest * (1 + math.cos(math.pi * part)) / 2
+
+    def _step(self) -> None:
+        """One step, at the place that the last one left: no value comes from outside, and none is read back."""
+        plan = {name: tensor.index_select(0, self._place).squeeze(0) for name, tensor in self._plan.items()}
+        rows, rate = plan.pop("rows"), plan.pop("rates")
+        self.optimiser.zero_grad()
+        with self._autocast():
+            loss = self._forward(self.network, self.method, self.images[rows], Draws(**plan), self.mean, self.std)
+        loss.backward()
+        self.optimiser.step(rate)
+        self._losses.index_copy_(0, self._place, loss.detach()[None])
+        self._place += 1
+
+    def _captured(self) -> Callable[[], object]:
+        """The step as a CUDA graph. What the steps before the capture moved is put back."""
+        kept = [(tensor, tensor.clone()) for tensor in self._moving().values()]
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_STEPS):
+                self._place.zero_()
+                self._step()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        self.optimiser.zero_grad()
+        with torch.cuda.graph(graph):
+            self._step()
+        with torch.no_grad():
+            for tensor, before in kept:
+                tensor.copy_(before)
+        return graph.replay
+
+    def _autocast(self) -> contextlib.AbstractContextManager[object]:
+        device, wanted = self.images.device.type, resolved_precision(self.settings, self.images.device)
+        if wanted == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(device, torch.bfloat16, cache_enabled=False)
+
+    # ------------------------------------------------------------ what comes of it
+
+    def features(self) -> Tensor:
+        """(n, d) of the images as they are, in eval mode."""
+
+        def encode(batch: Tensor) -> Tensor:
+            return self.network.features(normalise(batch, self.mean, self.std)).float()
+
+        return embed(encode, self.images, model=self.network)
+
+    def _moving(self) -> dict[str, Tensor]:
+        """All that changes from step to step, by name."""
+        names = [name for name, _ in self.network.named_parameters()]
+        momenta = {f"momentum.{name}": tensor for name, tensor in zip(names, self.optimiser.momenta, strict=True)}
+        return {f"model.{name}": tensor for name, tensor in self.network.state_dict().items()} | momenta
+
+    def save(self, path: Path) -> None:
+        write_state(path, self._moving(), {"epoch": self.epoch})
+
+    def load(self, path: Path) -> None:
+        """Go on from a file that `save` wrote; a damaged one, or that of another training, counts as none."""
+        moving = self._moving()
+        found = read_state(path, moving)
+        if found is None:
+            return
+        tensors, about = found
+        with torch.no_grad():
+            for name, tensor in moving.items():
+                tensor.copy_(tensors[name])
+        self.epoch, self._upcoming = int(about["epoch"]), {}
+
+
+def resolved_precision(settings: Pretraining, device: torch.device) -> str:
+    """`auto` in words."""
+    if settings.precision != "auto":
+        return settings.precision
+    return "bfloat16" if device.type == "cuda" else "float32"
+
+
+def _loss(network: Classifier, method: Method, images: Tensor, draws: Draws, mean: Tensor, std: Tensor) -> Tensor:
+    """Two augmented copies of each image, (2b, c, h, w), through the network."""
+    with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
+        copies = augment(images.repeat(2, 1, 1, 1), draws, mean, std)
+    if images.is_cuda:
+        copies = copies.contiguous(memory_format=torch.channels_last)
+    projections = network(copies)
+    with torch.autocast(images.device.type, enabled=False):
+        return method.loss(projections.float())
+
+
+@functools.cache
+def _compiled() -> Callable[..., Tensor]:
+    """`_loss`, compiled once for all trainings of a process."""
+    return torch.compile(_loss, dynamic=False)
+
+
+def _network(images: Tensor, settings: Pretraining, method: Method) -> Classifier:
+    """The backbone, with the projector in place of a classifier's head."""
+    generator = generator_of(settings.seed, method.name, "network")
+    network = make_model(settings.model, 1, tuple(images.shape[1:]), settings.width, generator)
+    network.head = initialise(method.projector(network.size), generator)
+    network.to(images.device)
+    if images.is_cuda:  # the layout of the tensor cores
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
+
+
+def _statistics(images: Tensor) -> tuple[Tensor, Tensor]:
+    """(c,) mean and standard deviation of pixel / 255 of these images; a channel of one value counts as spread 1."""
+    levels = torch.arange(256, dtype=torch.float64)
+    means, stds = [], []
+    for channel in range(images.shape[1]):
+        counts = torch.bincount(images[:, channel].flatten().int(), minlength=256).cpu().double()  # exact on any device
+        mean = float((counts * levels).sum() / counts.sum())
+        std = math.sqrt(float((counts * (levels - mean) ** 2).sum() / counts.sum()))
+        means.append(mean / 255)
+        stds.append(std / 255 or 1.0)
+    return torch.tensor(means, device=images.device), torch.tensor(stds, device=images.device)
+
+
+def _check_images(images: Tensor) -> None:
+    if images.dtype != torch.uint8 or images.ndim != 4:
+        found = f"{images.dtype} of shape {tuple(images.shape)}"
+        raise ValueError(f"images must be uint8 of shape (n, channels, height, width), got {found}")
+    if len(images) < 2:
+        raise ValueError(f"images must hold at least 2, since each is told from the others, got {len(images)}")
