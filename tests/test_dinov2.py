@@ -16,7 +16,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from keepset.views.cache import Recipe
-from keepset.views.dinov2 import DINOv2Settings, dinov2, prepared, recipe
+from keepset.views.dinov2 import DINOv2Settings, dinov2, prepared, weights_recipe
+
+CPU = torch.device("cpu")
 
 transformers = pytest.importorskip("transformers")
 IMAGES = torch.randint(0, 256, (7, 3, 32, 32), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
@@ -145,18 +147,18 @@ def test_dinov2__images_that_are_none(saved: Path, images: Tensor) -> None:
 
 
 def test_recipe__is_of_the_content_and_the_size_alone(saved: Path, folder: Path) -> None:
-    first = recipe(settings(saved))
+    first = weights_recipe(settings(saved), CPU)
     assert isinstance(first, Recipe)
-    assert recipe(settings(folder, batch=3, fetch=True)) == first, "not of name, batch or fetch"
-    assert recipe(settings(saved, size=42)) != first
+    assert weights_recipe(settings(folder, batch=3, fetch=True), CPU) == first, "not of name, batch or fetch"
+    assert weights_recipe(settings(saved, size=42), CPU) != first
     tiny(1).save_pretrained(folder)
-    assert recipe(settings(folder)) != first
+    assert weights_recipe(settings(folder), CPU) != first
 
 
 def test_recipe__another_config_is_another_model(saved: Path, folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"layer_norm_eps": 0.1}))
-    assert recipe(settings(folder)).text() != recipe(settings(saved)).text()
+    assert weights_recipe(settings(folder), CPU).text() != weights_recipe(settings(saved), CPU).text()
 
 
 # ---------------------------------------------------------------- the hub, and never its network
@@ -182,7 +184,7 @@ def test_hub__weights_that_are_here_are_used_without_network(
     hub(saved, tmp_path, monkeypatch, ("config.json", "model.safetensors"))
     given = DINOv2Settings("somebody/tiny", size=28, fetch=fetch)
     assert torch.equal(dinov2(IMAGES, given), dinov2(IMAGES, settings(saved)))
-    assert recipe(given) == recipe(settings(saved))
+    assert weights_recipe(given, CPU) == weights_recipe(settings(saved), CPU)
 
 
 @pytest.mark.parametrize("files", [(), ("config.json",)])
@@ -190,7 +192,7 @@ def test_hub__weights_that_are_not_here(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: tuple[str, ...]
 ) -> None:
     hub(saved, tmp_path, monkeypatch, files)
-    for function in (lambda given: dinov2(IMAGES, given), recipe):
+    for function in (lambda given: dinov2(IMAGES, given), lambda given: weights_recipe(given, CPU)):
         with pytest.raises(
             ValueError, match=r"no weights of somebody/tiny: looked for .*--fetch .*dinov2.fetch=true"
         ) as told:
@@ -207,7 +209,10 @@ def test_hub__fetch_gets_what_is_not_here(saved: Path, tmp_path: Path, monkeypat
 
     monkeypatch.setattr(transformers.utils.hub, "cached_file", fetched)
     given = DINOv2Settings("somebody/tiny", fetch=True)
-    assert recipe(given).settings["model.safetensors"] == recipe(settings(saved)).settings["model.safetensors"]
+    assert (
+        weights_recipe(given, CPU).settings["model.safetensors"]
+        == weights_recipe(settings(saved), CPU).settings["model.safetensors"]
+    )
 
 
 def test_hub__fetch_that_fails(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +222,7 @@ def test_hub__fetch_that_fails(saved: Path, tmp_path: Path, monkeypatch: pytest.
     hub(saved, tmp_path, monkeypatch, ())
     monkeypatch.setattr(transformers.utils.hub, "cached_file", fails)
     with pytest.raises(ValueError, match=r"cannot fetch somebody/tiny: We couldn't connect"):
-        recipe(DINOv2Settings("somebody/tiny", fetch=True))
+        weights_recipe(DINOv2Settings("somebody/tiny", fetch=True), CPU)
 
 
 def test_dinov2__a_path_that_is_not_there(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import typer
 from .commands.cache import cache
 from .commands.console import say, warn
 from .commands.data import data
+from .commands.encode import encode
 from .commands.ls import ls
 from .commands.run import run
 from .commands.select import select
@@ -19,6 +20,7 @@ from .commands.views import views
 app = typer.Typer(name="keepset", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 app.command("ls")(ls)
 app.command("select")(select)
+app.command("encode")(encode)
 app.command("run")(run)
 app.command("show")(show)
 app.command("views")(views)
@@ -56,6 +58,7 @@ def _keepset(
     \b
     Examples:
       keepset ls
+      keepset encode photos/ --encoder simclr -o simclr.npy
       keepset select supervised.npy simclr.npy --labels y.npy --budget 5 -o keep.npy
     """
     if version:

@@ -86,6 +86,18 @@ def read_array(spec: str | Path) -> tuple[str, Array]:
         raise ValueError(_damaged(path, error)) from None
 
 
+def array_names(path: str | Path) -> list[str]:
+    """The names of the arrays in an .npz file."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"no such file: {path}")
+    try:
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            return list(file.files)
+    except (ValueError, AttributeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(_damaged(path, error)) from None
+
+
 def _damaged(path: Path, error: Exception) -> str:
     if "allow_pickle" in str(error) or "Python objects" in str(error):
         return f"{path} holds Python objects or is no array file; save plain numbers or strings with numpy.save"

@@ -28,7 +28,7 @@ def ls() -> None:
     say("")
     show_table(["learner", "what it does"], [[name, summary] for name, summary in LEARNERS.items()])
     say("")
-    views = [[name, entry.summary] for name, entry in VIEWS.items()]
+    views = [[name, summary] for name, summary in VIEWS.items()]
     show_table(["view", "what it is"], [*views, ["module:function", "a function of yours, images to (n, d)"]])
     say("")
     show_table(["data set", "what it is"], [[name, entry.summary] for name, entry in DATASETS.items()])

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .arguments import listed, nested_settings, toml_value, whole_numbers
 from .console import say, show_table, warn
+from .progress import bars, told_of_epochs, told_of_views
 
 if TYPE_CHECKING:
     from ..experiment.config import RunConfig
@@ -27,8 +27,9 @@ def run(
         typer.Argument(help="digits (the default), cifar100, tinyimagenet, an image folder, or arrays.npz."),
     ] = None,
     learner: Annotated[str | None, Option(help="finetune, er, er-ace, mir, joint; -star appended; a list.")] = None,
-    selector: Annotated[str | None, Option(help="A selector of keepset ls, maxherding:pixels; a list.")] = None,
-    views: Annotated[str | None, Option(help="The views, such as supervised,pixels or my_module:embed.")] = None,
+    selector: Annotated[str | None, Option(help="A selector of keepset ls, maxherding:simclr; a list.")] = None,
+    views: Annotated[str | None, Option(help="The views: supervised,simclr or my_module:embed.")] = None,
+    view_preset: Annotated[str | None, Option(help="desk (200 epochs), solo-learn (1000) or digits.")] = None,
     capacity: Annotated[str | None, Option(help="The whole buffer; a list.")] = None,
     seed: Annotated[str | None, Option(help="A list: --seed 0,1,2.")] = None,
     preset: Annotated[str | None, Option(help="paper (100 epochs an episode) or fast (10).")] = None,
@@ -40,6 +41,10 @@ def run(
     device: Annotated[str | None, Option(help="cpu or cuda; if not given, cuda where there is one.")] = None,
     data_folder: Annotated[str | None, Option(help="Where data sets lie.")] = None,
     set_: Annotated[list[str] | None, Option("--set", help="Any other setting: --set options.weights=equal.")] = None,
+    cache: Annotated[str | None, Option(help="Folder of views made once for all runs.")] = None,
+    keep_views: Annotated[
+        bool | None, Option("--keep-views/--drop-views", help="Keep the features for keepset views; else if small.")
+    ] = None,
     out: Annotated[Path, Option(help="Folder of the run folders.")] = Path("runs"),
     again: Annotated[bool, Option("--again", help="Run finished runs once more.")] = False,
 ) -> None:
@@ -55,83 +60,36 @@ def run(
     from ..experiment.config import run_hash
     from ..experiment.run import run as run_one
 
-    flags = _flags(data, views, epochs, order, episodes, width, device, data_folder, set_ or [])
+    given: dict[str, Any] = {
+        "data.name": data,
+        "data.order": whole_numbers(order),
+        "data.episodes": whole_numbers(episodes),
+        "data.folder": data_folder,
+        "views": listed(views),
+        "view_preset": view_preset,
+        "train.epochs": epochs,
+        "model.width": width,
+        "device": device,
+        "cache": cache,
+        "keep_views": keep_views,
+    }
+    flags = nested_settings(given, set_ or [])
     lists = {"learner": learner, "selector": selector, "capacity": capacity, "seed": seed}
     configs = list({run_hash(each): each for each in _expanded(preset, config, flags, lists)}.values())
     warnings.showwarning = lambda message, *_: warn(str(message))
     results = []
     try:
-        with _display(configs) as told:
+        with bars() as progress:
             for number, each in enumerate(configs):
-                results.append(run_one(each, out, again=again, on_epoch=told(number)))
+                told = {"on_epoch": told_of_epochs(progress, configs, number), "on_view": told_of_views(progress)}
+                results.append(run_one(each, out, again=again, **told))
     except KeyboardInterrupt:
         warn("broken off; the same command goes on where it was")
         raise
     _table(configs, results)
+    if any("dinov2" in each.used_views() for each in configs):
+        say("\ndinov2 has seen other data than these: results with it are no comparison with views learned here")
     say(f"\n{'one run' if len(configs) == 1 else f'{len(configs)} runs'} in {out}; keepset show {out}/RUN tells one")
-
-
-# ---------------------------------------------------------------- settings
-
-
-def _flags(
-    data: str | None,
-    views: str | None,
-    epochs: int | None,
-    order: str | None,
-    episodes: str | None,
-    width: int | None,
-    device: str | None,
-    data_folder: str | None,
-    others: Sequence[str],
-) -> dict[str, Any]:
-    """The flags that were given, as nested settings."""
-    given: dict[str, Any] = {
-        "data.name": data,
-        "data.order": _numbers(order),
-        "data.episodes": _numbers(episodes),
-        "data.folder": data_folder,
-        "views": None if views is None else [part.strip() for part in views.split(",")],
-        "train.epochs": epochs,
-        "model.width": width,
-        "device": device,
-    }
-    for text in others:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"--set must be key=value, got {text!r}")
-        given[key] = _value(value)
-    nested: dict[str, Any] = {}
-    for key, value in given.items():
-        if value is not None:
-            *groups, last = key.split(".")
-            place = nested
-            for group in groups:
-                place = place.setdefault(group, {})
-                if not isinstance(place, dict):
-                    raise ValueError(f"unknown setting {key!r}: {group} is a value and has no parts")
-            place[last] = value
-    return nested
-
-
-def _value(text: str) -> Any:
-    """As TOML reads it, or else a plain word."""
-    import tomllib
-
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _numbers(text: str | None) -> Any:
-    """`10`, `4,3,3` or a word."""
-    if text is None:
-        return None
-    parts = text.split(",")
-    if all(part.strip().isdigit() for part in parts):
-        return int(text) if len(parts) == 1 else [int(part) for part in parts]
-    return text
 
 
 def _expanded(
@@ -140,60 +98,13 @@ def _expanded(
     """A config for every combination of the lists."""
     from ..experiment.config import make_config
 
-    given = {name: [part.strip() for part in text.split(",")] for name, text in lists.items() if text is not None}
+    given = {name: listed(text) or [] for name, text in lists.items() if text is not None}
     for values in itertools.product(*given.values()):
         chosen = {
-            name: _value(value) if name in ("capacity", "seed") else value
+            name: toml_value(value) if name in ("capacity", "seed") else value
             for name, value in zip(given, values, strict=True)
         }
         yield make_config(preset, file, {**flags, **chosen})
-
-
-# ---------------------------------------------------------------- showing
-
-
-def _name(config: RunConfig) -> str:
-    return f"{config.learner} {config.selector} |M|={config.capacity} seed {config.seed}"
-
-
-@contextmanager
-def _display(configs: Sequence[RunConfig]) -> Iterator[Callable[[int], Callable[[Mapping[str, Any]], None]]]:
-    """A live bar on a terminal, plain lines in a log."""
-    if not sys.stderr.isatty():
-        yield lambda number: lambda record: _line(_name(configs[number]), configs[number], record)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-
-        def told(number: int) -> Callable[[Mapping[str, Any]], None]:
-            name = f"{number + 1}/{len(configs)} {_name(configs[number])}"
-            epochs = configs[number].train.epochs
-            tasks: list[TaskID] = []  # none for a run that is read back
-
-            def update(record: Mapping[str, Any]) -> None:
-                if not tasks:
-                    tasks.append(progress.add_task(name, total=record["episodes"] * epochs, state=""))
-                done = (record["episode"] - 1) * epochs + record["epoch"]
-                progress.update(tasks[0], completed=done, state=_state(record))
-
-            return update
-
-        yield told
-
-
-def _state(record: Mapping[str, Any]) -> str:
-    so_far = record["average accuracies"]
-    accuracy = f"AA {100 * so_far[-1]:.1f}" if so_far else ""
-    speed = record["steps a second"]
-    return f"episode {record['episode']}/{record['episodes']} epoch {record['epoch']} {speed:.0f} steps/s {accuracy}"
-
-
-def _line(name: str, config: RunConfig, record: Mapping[str, Any]) -> None:
-    if record["epoch"] == config.train.epochs:
-        warn(f"{name}: {_state(record)} loss {record['loss']:.3f}")
 
 
 def _table(configs: Sequence[RunConfig], results: Sequence[Mapping[str, Any]]) -> None:

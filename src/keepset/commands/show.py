@@ -30,6 +30,7 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
     known = {name: value for name, value in all_metrics(result["accuracy"]).items() if not math.isnan(value)}
     metrics = "   ".join(f"{name} {100 * value:.1f}" for name, value in known.items())
     say(f"\n{metrics}\n")
+    _show_views(result.get("views", []))
     _show_picks(result["picks"])
     spent = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in result["seconds"].items())
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
@@ -43,6 +44,20 @@ def _show_matrix(accuracy: list[list[float]]) -> None:
         cells = [f"{100 * value:.1f}" for value in row] + [""] * (len(accuracy) - number)
         rows.append([str(number), *cells, f"{100 * sum(row) / number:.1f}"])
     show_table(heads, rows, right=heads)
+
+
+def _show_views(views: list[dict[str, Any]]) -> None:
+    """Quality of the views, and where they came from; nothing for a selector that reads none."""
+    rows = [
+        [str(number), name, f"{100 * told['neighbour accuracy']:.1f}", (told["entry"] or "–")[:8]]
+        for number, episode in enumerate(views, start=1)
+        for name, told in episode.items()
+    ]
+    if rows:
+        show_table(["episode", "view", "20-NN accuracy", "cache entry"], rows, right=["20-NN accuracy"])
+        if any("dinov2" in episode for episode in views):
+            say("dinov2 has seen other data than these")
+        say("")
 
 
 def _show_picks(picks: list[dict[str, Any]]) -> None:

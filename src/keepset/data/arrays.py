@@ -36,16 +36,19 @@ def _labels(path: Path, key: str) -> Array:
 
 
 def _images(path: Path, key: str) -> Tensor:
-    """(n, channels, height, width), whichever of the three layouts the file has."""
-    images = _read(path, key)
+    return as_images(_read(path, key), f"{path}:{key}")
+
+
+def as_images(images: Array, name: str) -> Tensor:
+    """(n, channels, height, width), whichever of the three layouts the array has; `name` is for errors."""
     if images.dtype != np.uint8:
         remedy = "scale them to 0..255 and convert them with .astype('uint8')"
-        raise ValueError(f"{path}:{key} must be uint8, got {images.dtype}; {remedy}")
+        raise ValueError(f"{name} must be uint8, got {images.dtype}; {remedy}")
     if images.ndim == 3:
-        return torch.from_numpy(images).unsqueeze(1)
+        return torch.from_numpy(np.array(images)).unsqueeze(1)
     first = images.ndim == 4 and images.shape[1] in CHANNELS
     last = images.ndim == 4 and images.shape[3] in CHANNELS
     if first == last:
         why = "where the channels are cannot be told" if first else f"with {CHANNELS} channels"
-        raise ValueError(f"{path}:{key} must be (n, h, w), (n, h, w, c) or (n, c, h, w), got {images.shape}; {why}")
-    return torch.from_numpy(images if first else np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+        raise ValueError(f"{name} must be (n, h, w), (n, h, w, c) or (n, c, h, w), got {images.shape}; {why}")
+    return torch.from_numpy(np.array(images if first else images.transpose(0, 3, 1, 2)))

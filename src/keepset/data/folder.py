@@ -28,7 +28,7 @@ def load(folder: Path, image_size: int) -> Dataset:
         _check_enough(folder, labels)
         fifth = every_fifth(labels)
         parts = (files[~fifth], labels[~fifth]), (files[fifth], labels[fifth])
-    read = [(_read(files, image_size), labels) for files, labels in parts]
+    read = [(read_images(files, image_size), labels) for files, labels in parts]
     return build(str(folder), read[0], read[1], padding=image_size // 8, flip=True)
 
 
@@ -40,7 +40,7 @@ def _files(folder: Path) -> tuple[Array, Array]:
     files: list[Path] = []
     labels: list[str] = []
     for path in classes:
-        found = sorted(file for file in path.iterdir() if _is_image(file))
+        found = sorted(file for file in path.iterdir() if is_image(file))
         if not found:
             raise ValueError(f"{path} holds no images; known endings are {', '.join(sorted(ENDINGS))}")
         files += found
@@ -48,7 +48,7 @@ def _files(folder: Path) -> tuple[Array, Array]:
     return np.array(files, dtype=object), np.array(labels)
 
 
-def _is_image(file: Path) -> bool:
+def is_image(file: Path) -> bool:
     return file.suffix.lower() in ENDINGS and not file.name.startswith(".") and file.is_file()
 
 
@@ -60,7 +60,7 @@ def _check_enough(folder: Path, labels: Array) -> None:
         raise ValueError(f"{folder / name} holds {count} images; every fifth is a test image: {remedy}")
 
 
-def _read(files: Array, size: int) -> Tensor:
+def read_images(files: Array, size: int) -> Tensor:
     images = torch.empty((len(files), 3, size, size), dtype=torch.uint8)
     for row, file in enumerate(files):
         try:

@@ -21,9 +21,11 @@ from ..learning.models import MODELS
 from ..learning.trainer import TrainSettings
 from ..selection.api import ALIASES, PER_POINT, SELECTORS
 from ..selection.options import Cover
-from ..views import check_name
+from ..views import ENCODERS, DINOv2Settings, SimCLRSettings, VICRegSettings, check_name
+from ..views import PRESETS as VIEW_PRESETS
+from ..views.encoders import Settings, without_mirroring
 
-NUMBERS = 1  # raised with each changelog entry under Numbers: results of different numbers never share a folder
+NUMBERS = 2  # raised with each changelog entry under Numbers: results of different numbers never share a folder
 DEVICES = ("cpu", "cuda")
 QUOTAS = ("adaptive", "fixed")
 
@@ -53,7 +55,7 @@ class RunConfig:
     learner: str = "er-ace"
     selector: str = "mers"
     """A selector of `keepset ls`; `maxherding:pixels` reads that view."""
-    views: tuple[str, ...] = ("supervised", "pixels")
+    views: tuple[str, ...] = ("supervised", "simclr")
     capacity: int = 50
     quota: str = "adaptive"
     """`adaptive`: the capacity is shared among the classes seen; `fixed`: each class has its share of all classes."""
@@ -64,6 +66,13 @@ class RunConfig:
     model: ModelSettings = field(default_factory=ModelSettings)
     train: TrainSettings = field(default_factory=TrainSettings)
     learning: LearnerSettings = field(default_factory=LearnerSettings)
+    simclr: SimCLRSettings = field(default_factory=SimCLRSettings)
+    vicreg: VICRegSettings = field(default_factory=VICRegSettings)
+    dinov2: DINOv2Settings = field(default_factory=DINOv2Settings)
+    cache: str = ""
+    """Folder of the views that are made once for all runs; empty: $KEEPSET_CACHE or the system's cache."""
+    keep_views: bool | None = None
+    """Whether the run's folder keeps the features it selected by; if not given, where they are small."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))  # frozen like the rest
@@ -99,6 +108,11 @@ class RunConfig:
         method, _, view = self.selector.partition(":")
         return ALIASES.get(method, method), view or None
 
+    def encoder_settings(self, mirrored: bool) -> dict[str, Settings]:
+        """Settings of each encoder; `mirrored`: whether the images may be mirrored."""
+        settings: dict[str, Settings] = {name: getattr(self, name) for name in ENCODERS}
+        return settings if mirrored else {name: without_mirroring(given) for name, given in settings.items()}
+
     def used_views(self) -> tuple[str, ...]:
         """The views that the selector reads: others are not made, and do not make a run another run."""
         method, view = self.method_and_view()
@@ -120,6 +134,11 @@ def plain_values(settings: Any) -> Any:
 def identity(config: RunConfig) -> dict[str, Any]:
     """What changes the numbers of a run, in plain values."""
     plain = plain_values(config)
+    del plain["cache"], plain["keep_views"]
+    for name, encoder in ENCODERS.items():
+        del plain[name]
+        if name in config.used_views():
+            plain[name] = dict(encoder.recipe(getattr(config, name), torch.device(config.device)).settings)
     plain["views"] = list(config.used_views())
     plain["selector"] = config.method_and_view()[0]
     del plain["data"]["folder"]
@@ -137,7 +156,10 @@ def run_hash(config: RunConfig) -> str:
 def make_config(
     preset: str | None = None, file: str | Path | None = None, flags: Mapping[str, Any] | None = None
 ) -> RunConfig:
-    """Defaults, then a preset, then a TOML file, then flags (nested mappings); the later wins."""
+    """Defaults, then a preset, then a TOML file, then flags (nested mappings); the later wins.
+
+    `view_preset` among them is a preset of the encoders: it comes before what is set for them one by one.
+    """
     try:
         from pydantic import TypeAdapter, ValidationError
     except ImportError:
@@ -149,11 +171,22 @@ def make_config(
     if file is not None:
         plain = _merged(plain, _read_toml(Path(file)))
     plain = _merged(plain, flags or {})
+    plain = _merged(_view_preset(plain.pop("view_preset", "auto"), plain), plain)
     _check_keys(plain, RunConfig)
     try:
         return TypeAdapter(RunConfig).validate_python(plain)
     except ValidationError as error:
         raise ValueError(_in_words(error.errors()[0])) from None
+
+
+def _view_preset(name: Any, plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`auto` is the data set's own preset, or else `desk`."""
+    if name == "auto":
+        data = plain.get("data", {})
+        name = data.get("name", DataSettings.name) if isinstance(data, Mapping) else ""
+        return VIEW_PRESETS.get(name, VIEW_PRESETS["desk"]) if isinstance(name, str) else {}
+    check_choice("view_preset", name, ["auto", *VIEW_PRESETS])
+    return VIEW_PRESETS[name]
 
 
 def _in_words(error: Mapping[str, Any]) -> str:
@@ -186,7 +219,7 @@ def _check_keys(plain: Mapping[str, Any], kind: Any, place: str = "") -> None:
     known = {entry.name: entry for entry in dataclasses.fields(kind)}
     _refuse_unknown(plain, known, place)
     for key, value in plain.items():
-        if isinstance(value, bool) and not isinstance(known[key].default, bool):
+        if isinstance(value, bool) and "bool" not in str(known[key].type):
             raise ValueError(f"{place}{key} must not be true or false, got {value}")
         default = known[key].default_factory
         if isinstance(value, Mapping) and dataclasses.is_dataclass(default):

@@ -33,6 +33,8 @@ class Progress:
     accuracy: list[list[float]] = field(default_factory=list)
     picks: list[dict[str, Any]] = field(default_factory=list)
     """For each episode, class by class: what was kept and how it came about."""
+    views: list[dict[str, Any]] = field(default_factory=list)
+    """For each episode, view by view: the cache's entry, if it has one, and how often neighbours share a label."""
     seconds: dict[str, float] = field(default_factory=dict)
     counts: list[list[Any]] = field(default_factory=list)
     """What the buffer holds of each class, earliest first."""
@@ -63,8 +65,22 @@ class RunFolder:
         return read_result(self.path)
 
     def clear(self) -> None:
+        for path in (self.path / "views").glob("*.safetensors"):
+            path.unlink()
         for name in ("result.json", "metrics.jsonl", *CHECKPOINTS):
             (self.path / name).unlink(missing_ok=True)
+
+    def keep_views(self, episode: int, views: Mapping[str, Tensor], labels: Tensor) -> None:
+        """The features that an episode's selection read, in half precision, counted from 1."""
+        from safetensors.torch import save
+
+        tensors = {f"view.{name}": view.to("cpu", torch.float16).contiguous() for name, view in views.items()}
+        content = save({**tensors, "labels": labels.cpu().contiguous()})
+        try:
+            (self.path / "views").mkdir(exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"cannot make {self.path / 'views'}: {error.strerror}") from None
+        write_atomically(self.path / "views" / f"{episode}.safetensors", lambda file: file.write_bytes(content))
 
     # ------------------------------------------------------------ checkpoints
 
@@ -129,6 +145,7 @@ class RunFolder:
             "AA": average_accuracies(progress.accuracy),
             "metrics": {name: json_number(value) for name, value in all_metrics(progress.accuracy).items()},
             "picks": progress.picks,
+            "views": progress.views,
             "seconds": progress.seconds,
             "versions": versions(),
             "identity": identity(self.config),

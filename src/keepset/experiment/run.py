@@ -7,18 +7,26 @@ from typing import Any
 
 from .config import RunConfig
 from .results import RunFolder
-from .world import OnEpoch, World
+from .world import Told, World
 
 
-def run(config: RunConfig, out: str | Path, *, again: bool = False, on_epoch: OnEpoch | None = None) -> dict[str, Any]:
+def run(
+    config: RunConfig,
+    out: str | Path,
+    *,
+    again: bool = False,
+    on_epoch: Told | None = None,
+    on_view: Told | None = None,
+) -> dict[str, Any]:
     """One run, from where it was left; a finished one is read back, not run again.
 
-    `on_epoch` gets a record after every epoch, the same that is written to the run's metrics.jsonl.
+    `on_epoch` gets a record after every epoch, the same that is written to the run's metrics.jsonl; `on_view` one for
+    every epoch of a view that is learned, and one with its quality for every view that is ready.
     """
     folder = RunFolder(out, config)
     if folder.finished and not again:
         return folder.result()
-    world = World(config, folder, on_epoch)  # refuses what cannot run before anything is written
+    world = World(config, folder, on_epoch, on_view)  # refuses what cannot run before anything is written
     world.begin()
     for number in range(world.progress.episode, len(world.episodes)):
         world.train(number)

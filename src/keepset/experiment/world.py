@@ -23,20 +23,21 @@ from ..learning.step import masked
 from ..learning.trainer import EpisodeTrainer, Material, Memory, load_model
 from ..learning.uncertainty import uncertainty
 from ..selection import Selection, select_per_class
+from ..views import Cache, make_view, neighbour_accuracy, pixels
 from ..views import Material as ViewMaterial
-from ..views import make_view
 from .config import RunConfig
 from .results import Progress, RunFolder, json_number
 
-OnEpoch = Callable[[Mapping[str, Any]], object]
+Told = Callable[[Mapping[str, Any]], object]
 Chosen = Mapping[int | str, Selection]
+SMALL_VIEWS = 2**24  # bytes of features that a run keeps unasked
 
 
 class World:
-    def __init__(self, config: RunConfig, folder: RunFolder, on_epoch: OnEpoch | None) -> None:
+    def __init__(self, config: RunConfig, folder: RunFolder, on_epoch: Told | None, on_view: Told | None) -> None:
         if config.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device is cuda, but torch sees no GPU; set it to cpu")
-        self.config, self.folder, self.on_epoch = config, folder, on_epoch
+        self.config, self.folder, self.on_epoch, self.on_view = config, folder, on_epoch, on_view
         self.data = load(config.data)
         self.episodes = split(self.data, config.data)
         self.learner = learner(config.learner, config.learning)
@@ -47,8 +48,9 @@ class World:
             config.model.width,
             generator_of(config.seed, "model"),
         ).to(config.device)
-        self.buffer = _empty_buffer(config, self.data.classes)
+        self.buffer, self.cache = _empty_buffer(config, self.data.classes), Cache(config.cache)
         self.progress, self._resumed = Progress(), dict[str, Tensor]()
+        self._told_views: dict[str, Any] = {}
         for number, episode in enumerate(self.episodes, start=1):
             if len(episode.train_images) < config.train.batch:
                 count = len(episode.train_images)
@@ -139,10 +141,41 @@ class World:
 
     def embed(self, number: int) -> dict[str, Tensor]:
         """The views that the selector reads; one that reads none still has to know how many images there are."""
+        names, views = self.config.used_views(), dict[str, Tensor]()
+        episode, material = self.episodes[number], self._view_material(number)
         with self.timed("embed"):
-            images = self.episodes[number].train_images.to(self.config.device)
-            material = ViewMaterial(self.model, self.normalise)
-            return {name: make_view(name, images, material) for name in self.config.used_views() or ("pixels",)}
+            images = episode.train_images.to(self.config.device)
+            self._told_views = {}
+            for name in names:
+                made = make_view(name, images, material)
+                views[name] = made.features
+                quality = neighbour_accuracy(made.features, episode.train_labels)
+                self._told_views[name] = {"entry": made.entry, "neighbour accuracy": quality}
+                self._tell_view(number, {"view": name, "entry": made.entry, "neighbour accuracy": quality})
+            if names and self._keeps_views(views):
+                self.folder.keep_views(number + 1, views, episode.train_labels)
+            return views or {"pixels": pixels(images)}
+
+    def _view_material(self, number: int) -> ViewMaterial:
+        return ViewMaterial(
+            self.model,
+            self.normalise,
+            self.config.encoder_settings(self.data.flip),
+            self.cache,
+            on_epoch=lambda record: self._tell_view(number, record),
+            on_wait=lambda text: warnings.warn(text, RuntimeWarning, stacklevel=2),
+        )
+
+    def _tell_view(self, number: int, record: Mapping[str, Any]) -> None:
+        if self.on_view is not None:
+            self.on_view({"episode": number + 1, "episodes": len(self.episodes), **record})
+
+    def _keeps_views(self, views: Mapping[str, Tensor]) -> bool:
+        """As the config says, or where all episodes together are small."""
+        if self.config.keep_views is not None:
+            return self.config.keep_views
+        columns = sum(view.shape[1] for view in views.values())
+        return 2 * columns * len(self.data.train_images) <= SMALL_VIEWS
 
     def select(self, number: int, views: dict[str, Tensor]) -> Chosen:
         """The selector's choice among the new images, class by class."""
@@ -191,6 +224,7 @@ class World:
     def next_episode(self, chosen: Chosen) -> None:
         rows = self.episodes[self.progress.episode].train_rows
         self.progress.picks.append({str(label): _told(selection, rows) for label, selection in chosen.items()})
+        self.progress.views.append(self._told_views)
         self.progress.episode += 1
         self.progress.epoch = 0
         self.save({f"model.{name}": tensor for name, tensor in self.model.state_dict().items()})

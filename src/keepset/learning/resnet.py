@@ -67,8 +67,28 @@ class ResNet18(Classifier):
 
     def features(self, images: Tensor) -> Tensor:
         """(b, 8 · width)."""
-        maps: Tensor = self.blocks(self.stem(images))
+        convolution, norm, relu = self.stem
+        weight: Tensor = convolution.weight  # type: ignore[assignment]
+        maps: Tensor = as_product(images, weight) if images.is_cuda else convolution(images)
+        maps = self.blocks(relu(norm(maps)))
         return maps.mean((2, 3))
+
+
+def as_product(images: Tensor, weight: Tensor) -> Tensor:
+    """A 3×3 convolution of few channels, padding 1, as a product of matrices, in the layout of the tensor cores.
+
+    images: (b, c, h, w); weight: (k, c, 3, 3). cuDNN leaves the tensor cores aside for three channels: the stem took
+    0.34 of the 6.8 ms of a step of 512 images. One product for each image, so that the gradient of the weight is summed
+    over images at the end, and not by one long product of few columns.
+    """
+    count, channels, height, width = images.shape
+    padded = functional.pad(images, (1, 1, 1, 1)).permute(0, 2, 3, 1)
+    shifted = [padded[:, top : top + height, left : left + width] for top in range(3) for left in range(3)]
+    missing = -9 * channels % 16  # columns of zeros: the tensor cores take steps of 16
+    patches = functional.pad(torch.cat(shifted, dim=3), (0, missing)).reshape(count, height * width, -1)
+    columns = functional.pad(weight.permute(2, 3, 1, 0).flatten(0, 2), (0, 0, 0, missing))  # (9c + missing, k)
+    maps = torch.bmm(patches, columns.expand(count, -1, -1))  # (b, h · w, k)
+    return maps.view(count, height, width, -1).permute(0, 3, 1, 2)
 
 
 class SmallNet(Classifier):

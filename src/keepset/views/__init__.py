@@ -7,48 +7,88 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 
 from ..checks import nearest_name
+from .cache import Cache
+from .dinov2 import DINOv2Settings, dinov2
+from .encoders import ENCODERS, PRESETS, Settings, encode
 from .pixels import pixels
+from .quality import neighbour_accuracy
+from .simclr import SimCLRSettings, simclr
 from .supervised import supervised
+from .vicreg import VICRegSettings, vicreg
 
-Encoder = Callable[[Tensor], Tensor]
+__all__ = [
+    "ENCODERS",
+    "PRESETS",
+    "VIEWS",
+    "Cache",
+    "DINOv2Settings",
+    "Made",
+    "Material",
+    "SimCLRSettings",
+    "VICRegSettings",
+    "check_name",
+    "dinov2",
+    "encode",
+    "make_view",
+    "neighbour_accuracy",
+    "pixels",
+    "simclr",
+    "supervised",
+    "vicreg",
+]
+
+VIEWS: Mapping[str, str] = {
+    "supervised": "the learner's own features after the episode",
+    **{name: encoder.summary for name, encoder in ENCODERS.items()},
+    "pixels": "the flattened image",
+}
 
 
 @dataclass(frozen=True)
 class Material:
-    """What a view may be made from: the learner as it is after the episode, and how images are normalised for it."""
+    """What a view may be made from: the learner as it is after the episode, the encoders' settings, and the cache."""
 
-    model: nn.Module
-    normalise: Callable[[Tensor], Tensor]
+    model: nn.Module | None = None
+    normalise: Callable[[Tensor], Tensor] | None = None
+    settings: Mapping[str, Settings] = field(default_factory=dict)
+    cache: Cache | None = None
+    on_epoch: Callable[[Mapping[str, Any]], object] | None = None
+    on_wait: Callable[[str], object] | None = None
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One line of the table of views."""
+class Made:
+    """A view, (n, d) float32 on the device of its images, and the cache's entry that holds it, if one does."""
 
-    make: Callable[[Tensor, Material], Tensor]
-    summary: str
-
-
-VIEWS: Mapping[str, Entry] = {
-    "supervised": Entry(
-        lambda images, material: supervised(images, material.model, material.normalise),
-        "the learner's own features after the episode",
-    ),
-    "pixels": Entry(lambda images, _: pixels(images), "the flattened image"),
-}
+    features: Tensor
+    entry: str | None = None
 
 
-def make_view(name: str, images: Tensor, material: Material) -> Tensor:
-    """(n, d) float32 features of `images`, on their device."""
-    view = VIEWS[name].make(images, material) if name in VIEWS else own_encoder(name)(images)
-    if not isinstance(view, Tensor) or view.ndim != 2 or len(view) != len(images):
+def make_view(name: str, images: Tensor, material: Material) -> Made:
+    """A view of `images`, by its name."""
+    if name in ENCODERS:
+        settings, told, waiting = material.settings[name], material.on_epoch, material.on_wait
+        entry = encode(name, images, settings, material.cache, on_epoch=told, on_wait=waiting)
+        return Made(entry.features.to(images.device), entry.key)
+    if name == "pixels":
+        return Made(pixels(images))
+    if name != "supervised":
+        return Made(_checked(name, own_encoder(name)(images), len(images)))
+    if material.model is None or material.normalise is None:
+        raise ValueError("the view 'supervised' is a learner's; it is made in keepset run")
+    return Made(supervised(images, material.model, material.normalise))
+
+
+def _checked(name: str, view: object, count: int) -> Tensor:
+    if not isinstance(view, Tensor) or view.ndim != 2 or len(view) != count:
         shape = tuple(view.shape) if isinstance(view, Tensor) else type(view).__name__
-        raise ValueError(f"view {name!r} must be a tensor of shape ({len(images)}, d), got {shape}")
+        raise ValueError(f"view {name!r} must be a tensor of shape ({count}, d), got {shape}")
     return view
 
 
@@ -58,7 +98,7 @@ def check_name(name: str) -> None:
         own_encoder(name)
 
 
-def own_encoder(name: str) -> Encoder:
+def own_encoder(name: str) -> Callable[[Tensor], object]:
     """The function behind `module:function`."""
     module, colon, function = name.partition(":")
     if not colon:
@@ -69,5 +109,5 @@ def own_encoder(name: str) -> Encoder:
         raise ValueError(f"view {name!r}: cannot import {module} ({error}); is it on PYTHONPATH?") from None
     if not callable(found):
         raise ValueError(f"view {name!r}: {module} has no function {function!r}")
-    encoder: Encoder = found
+    encoder: Callable[[Tensor], object] = found
     return encoder

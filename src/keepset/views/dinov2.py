@@ -79,12 +79,15 @@ def prepared(images: Tensor, size: int) -> Tensor:
     return (colour.clamp(0, 1) - mean) / std  # bicubic overshoots at edges, which 8-bit images cannot
 
 
-def recipe(settings: DINOv2Settings | None = None) -> Recipe:
-    """What the features depend on besides the images: the content of the weights, whatever their name, and the size."""
-    settings = settings or DINOv2Settings()
+def weights_recipe(settings: DINOv2Settings, device: torch.device) -> Recipe:
+    """What the features depend on besides the images: the weights' content, whatever their name, size and precision."""
     folder = _folder(settings)
     digests = {name: _digest(folder / name, (folder / name).stat().st_mtime_ns) for name in (CONFIG, WEIGHTS)}
-    return Recipe("dinov2", {**digests, "size": settings.size}, VERSION)
+    return Recipe(
+        "dinov2",
+        {**digests, "size": settings.size, "precision": "bfloat16" if device.type == "cuda" else "float32"},
+        VERSION,
+    )
 
 
 @functools.lru_cache(maxsize=16)

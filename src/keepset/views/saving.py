@@ -16,7 +16,10 @@ from ..files import write_atomically
 def write_state(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     from safetensors.torch import save
 
-    content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"about": json.dumps(about)})
+    content = save(
+        {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()},
+        {"about": json.dumps(about)},
+    )
     write_atomically(path, lambda file: file.write_bytes(content))
 
 

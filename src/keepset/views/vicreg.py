@@ -32,10 +32,10 @@ class VICRegAugmentation(Augmentation):
 
 @dataclass(frozen=True)
 class VICRegSettings(Pretraining):
-    """VICReg's recipe for small images."""
+    """VICReg for a desk: solo-learn's recipe without clipped rates, see the preset `solo-learn`."""
 
     rate: float = 0.3
-    augmentation: Augmentation = field(default_factory=VICRegAugmentation)
+    augmentation: VICRegAugmentation = field(default_factory=VICRegAugmentation)
     invariance: float = 25.0
     variance: float = 25.0
     covariance: float = 1.0

@@ -1,0 +1,111 @@
+"""How long work is shown: live bars on a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .console import warn
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from ..experiment.config import RunConfig
+
+Told = Callable[[Mapping[str, Any]], None]
+
+
+@contextmanager
+def bars() -> Iterator[Progress | None]:
+    """A live display on the error stream, or None where it is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield progress
+
+
+# ---------------------------------------------------------------- runs
+
+
+def run_name(config: RunConfig) -> str:
+    return f"{config.learner} {config.selector} |M|={config.capacity} seed {config.seed}"
+
+
+def told_of_epochs(progress: Progress | None, configs: Sequence[RunConfig], number: int) -> Told:
+    """What shows the epochs of a run among several."""
+    config = configs[number]
+    name, epochs = run_name(config), config.train.epochs
+    if progress is None:
+        return lambda record: _epoch_line(name, epochs, record)
+    tasks: list[TaskID] = []  # none for a run that is read back
+
+    def update(record: Mapping[str, Any]) -> None:
+        if not tasks:
+            total = record["episodes"] * epochs
+            tasks.append(progress.add_task(f"{number + 1}/{len(configs)} {name}", total=total, state=""))
+        done = (record["episode"] - 1) * epochs + record["epoch"]
+        progress.update(tasks[0], completed=done, state=_epoch_state(record))
+
+    return update
+
+
+def _epoch_state(record: Mapping[str, Any]) -> str:
+    so_far = record["average accuracies"]
+    accuracy = f"AA {100 * so_far[-1]:.1f}" if so_far else ""
+    speed = record["steps a second"]
+    return f"episode {record['episode']}/{record['episodes']} epoch {record['epoch']} {speed:.0f} steps/s {accuracy}"
+
+
+def _epoch_line(name: str, epochs: int, record: Mapping[str, Any]) -> None:
+    if record["epoch"] == epochs:
+        warn(f"{name}: {_epoch_state(record)} loss {record['loss']:.3f}")
+
+
+# ---------------------------------------------------------------- views
+
+
+def told_of_views(progress: Progress | None) -> Told:
+    """What shows a view that is being learned: one bar, which comes and goes; its quality is a line in a log."""
+    tasks: list[TaskID] = []
+
+    def update(record: Mapping[str, Any]) -> None:
+        if "epoch" in record and progress is not None:
+            if not tasks:
+                tasks.append(progress.add_task("", total=record["epochs"], state=""))
+            state = f"loss {record['loss']:.3f}" if "loss" in record else ""
+            told = {"completed": record["epoch"], "total": record["epochs"], "description": view_name(record)}
+            progress.update(tasks[0], state=state, **told)
+        elif "epoch" not in record:
+            while tasks and progress is not None:
+                progress.remove_task(tasks.pop())
+            if progress is None and record.get("entry"):
+                warn(quality_line(record))
+        elif _tenth(record):
+            left = f", {record['seconds left']:.0f} s left" if "seconds left" in record else ""
+            loss = f" loss {record['loss']:.3f}" if "loss" in record else ""
+            warn(f"{view_name(record)}: {record['epoch']}/{record['epochs']}{loss}{left}")
+
+    return update
+
+
+def view_name(record: Mapping[str, Any]) -> str:
+    return f"{record['view']} of episode {record['episode']}" if "episode" in record else str(record["view"])
+
+
+def quality_line(record: Mapping[str, Any]) -> str:
+    quality = record["neighbour accuracy"]
+    accuracy = "" if quality is None else f"20-NN accuracy {100 * quality:.1f} %, "
+    return f"{view_name(record)}: {accuracy}cache entry {record['entry'][:8]}"
+
+
+def _tenth(record: Mapping[str, Any]) -> bool:
+    """Whether another tenth of the epochs is over."""
+    done, total = record["epoch"], record["epochs"]
+    return bool(10 * done // total > 10 * (done - 1) // total)
