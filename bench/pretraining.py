@@ -1,6 +1,6 @@
 """How long a step of self-supervised training takes on a GPU, and where the time goes.
 
-python bench/pretraining.py [--profile FILE]
+python bench/pretraining.py [--methods simclr] [--parts] [--profile FILE]
 
 256 images of 32 x 32, two copies each, ResNet-18 of width 64, bfloat16. The pixels are random: time does not depend on
 them. Without a GPU the same steps run on the CPU with a slim network, few of them, to show that they run.
@@ -9,10 +9,8 @@ them. Without a GPU the same steps run on the CPU with a slim network, few of th
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -21,48 +19,46 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from keepset.learning.resnet import resnet18
 from keepset.views.augment import Draws, augment
-from keepset.views.pretrain import Pretrainer, Pretraining
+from keepset.views.pretrain import Pretrainer
 from keepset.views.simclr import SimCLRSettings, simclr_method
 from keepset.views.vicreg import VICRegSettings, vicreg_method
 
 BEST_OF = 5
 CUDA = torch.cuda.is_available()
 IMAGES, EPOCHS, WIDTH = (5000, 10, 64) if CUDA else (512, 1, 8)
+WAYS = {"step by step": (False, False), "captured": (False, True), "compiled and captured": (True, True)}
 
 
-def main(profile: Path | None) -> None:
+def main(names: Sequence[str], parts: bool, profile: Path | None) -> None:
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name() if CUDA else 'CPU'}")
     images = torch.randint(256, (IMAGES, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     images = images.to("cuda" if CUDA else "cpu")
-    methods = {
-        "simclr": (SimCLRSettings(width=WIDTH), simclr_method),
-        "vicreg": (VICRegSettings(width=WIDTH), vicreg_method),
-    }
-    for name, (settings, method) in methods.items():
-        for words, compiled, captured in (
-            ("step by step", False, False),
-            ("captured", False, True),
-            ("compiled and captured", True, True),
-        ):
-            if not CUDA and (compiled or captured):
-                continue
-            begin = time.perf_counter()
-            trainer = Pretrainer(images, dataclasses.replace(settings, compile=compiled), method(settings))
-            if not captured:
-                trainer.capture = False
-            trainer.train_epoch()
-            ready = time.perf_counter() - begin
-            best = min(seconds(lambda: [trainer.train_epoch() for _ in range(EPOCHS)]) for _ in range(BEST_OF))
-            print(
-                f"{name}, {words}: {1000 * best / EPOCHS / trainer.steps:.2f} ms a step (ready in {ready:.0f} s)",
-                flush=True,
-            )
-        if CUDA:
-            parts(trainer)
-            if profile is not None:
-                write_profile(trainer, profile.with_suffix(f".{name}.txt"))
+    for name in names:
+        for words, (compiled, captured) in WAYS.items():
+            if CUDA or not captured:
+                trainer = measured(f"{name}, {words}", trainer_of(name, images, compiled), captured)
+        if CUDA and parts:
+            show_parts(trainer)
+        if CUDA and profile is not None:
+            write_profile(trainer, profile.with_suffix(f".{name}.txt"))
     if CUDA:
         arithmetic()
+
+
+def trainer_of(name: str, images: Tensor, compiled: bool) -> Pretrainer:
+    if name == "simclr":
+        contrastive = SimCLRSettings(width=WIDTH, compile=compiled)
+        return Pretrainer(images, contrastive, simclr_method(contrastive))
+    regularised = VICRegSettings(width=WIDTH, compile=compiled)
+    return Pretrainer(images, regularised, vicreg_method(regularised))
+
+
+def measured(words: str, trainer: Pretrainer, captured: bool) -> Pretrainer:
+    trainer.capture = captured
+    ready = seconds(trainer.train_epoch)
+    best = min(seconds(lambda: repeat(trainer.train_epoch, EPOCHS)) for _ in range(BEST_OF))
+    print(f"{words}: {1000 * best / EPOCHS / trainer.steps:.2f} ms a step (first epoch {ready:.0f} s)", flush=True)
+    return trainer
 
 
 def seconds(function: Callable[[], object]) -> float:
@@ -75,6 +71,11 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
+def repeat(function: Callable[[], object], times: int) -> None:
+    for _ in range(times):
+        function()
+
+
 def replayed(function: Callable[[], object], times: int = 100) -> float:
     """Milliseconds of one call of a function, captured as a graph, best of five."""
     aside = torch.cuda.Stream()
@@ -85,10 +86,10 @@ def replayed(function: Callable[[], object], times: int = 100) -> float:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         function()
-    return 1000 * min(seconds(lambda: [graph.replay() for _ in range(times)]) for _ in range(BEST_OF)) / times
+    return 1000 * min(seconds(lambda: repeat(graph.replay, times)) for _ in range(BEST_OF)) / times
 
 
-def parts(trainer: Pretrainer) -> None:
+def show_parts(trainer: Pretrainer) -> None:
     """Augmentation, network and optimiser by themselves; they overlap little, so that they nearly add up to a step."""
     plan = {name: tensor[0] for name, tensor in trainer._plan.items()}
     rows, rate = plan.pop("rows"), plan.pop("rates")
@@ -131,13 +132,14 @@ def write_profile(trainer: Pretrainer, path: Path) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         trainer.train_epoch()
         torch.cuda.synchronize()
-    table = profiler.key_averages().table(sort_by="cuda_time_total", row_limit=45, max_name_column_width=110)
+    table = profiler.key_averages().table(sort_by="cuda_time_total", row_limit=400, max_name_column_width=110)
     path.write_text(str(table))
-    if "--print-profile" in sys.argv:
-        print(table)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="+", default=["simclr", "vicreg"], help="simclr, vicreg or both")
+    parser.add_argument("--parts", action="store_true", help="augmentation, network and optimiser by themselves too")
     parser.add_argument("--profile", type=Path, help="write a table of the kernels beside this file")
-    main(parser.parse_args().profile)
+    given = parser.parse_args()
+    main(given.methods, given.parts, given.profile)

@@ -32,7 +32,8 @@ def call(tmp_path: Path, capsys: Any, monkeypatch: Any) -> Any:
     return run
 
 
-QUICK = ("run", "small.npz", "--episodes", "2", "--epochs", "1", "--capacity", "8", "--device", "cpu")
+PLAIN = ("run", "small.npz", "--episodes", "2", "--epochs", "1", "--capacity", "8", "--device", "cpu")
+QUICK = (*PLAIN, "--views", "supervised,pixels")
 
 
 def test_run__lists_end_with_a_table_of_mean_and_error(call: Any, tmp_path: Path) -> None:

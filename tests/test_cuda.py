@@ -1,5 +1,7 @@
-"""On a GPU: the same picks as on the CPU, and results that stay there. Runs wherever CUDA is."""
+"""On a GPU: the same picks and steps as on the CPU, and results that stay there. Runs wherever CUDA is."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,10 @@ import torch
 
 import keepset
 from keepset.selection import SELECTORS
+from keepset.views.augment import Augmentation, augment, draw
+from keepset.views.lars import LARS, Rule
+from keepset.views.pretrain import Pretrainer
+from keepset.views.simclr import SimCLRSettings, simclr_method
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
@@ -102,3 +108,107 @@ def test_run__trains_on_the_gpu_in_bfloat16(learner: str, side: int, tmp_path: P
     result = run(make_config(flags=flags), tmp_path / "runs")
     assert result["accuracy"][0][0] > 0.6
     assert len(result["picks"][1]["2"]["rows"]) == 5
+
+
+# ---------------------------------------------------------------- self-supervised training
+
+PRETRAINING = SimCLRSettings(
+    epochs=2, batch=32, rate=0.1, warmup=0, width=8, hidden=32, output=16, precision="float32", compile=False
+)
+
+
+def make_trainer(**changes: Any) -> Pretrainer:
+    """Of 64 coloured images on the GPU: two steps an epoch."""
+    source = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (64, 3, 32, 32), dtype=torch.uint8, generator=source)
+    settings = replace(PRETRAINING, **changes)
+    return Pretrainer(images.cuda(), settings, simclr_method(settings))
+
+
+def weights_of(trainer: Pretrainer) -> torch.Tensor:
+    return torch.cat([weight.detach().flatten() for weight in trainer.network.parameters()])
+
+
+def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+def test_pretraining__captured_as_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the steps before a capture moved would show in both: without putting it back by 0.2 and by 0.9."""
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    captured, plain = make_trainer(), make_trainer()
+    plain.capture = False
+    before = weights_of(plain)
+    assert torch.equal(weights_of(captured), before)
+    losses = [[trainer.train_epoch() for _ in range(2)] for trainer in (captured, plain)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2)
+    assert apart(captured.features(), plain.features()) < 0.02
+    assert apart(weights_of(captured) - before, weights_of(plain) - before) < 0.3
+    assert captured._run != captured._step
+    assert plain._run == plain._step
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own advice
+@pytest.mark.parametrize(("precision", "nearly"), [("float32", 0.02), ("bfloat16", 0.1)])
+def test_pretraining__compiled_as_written(precision: str, nearly: float) -> None:
+    trainers = [make_trainer(), make_trainer(compile=True, precision=precision)]
+    losses = [[trainer.train_epoch() for _ in range(2)] for trainer in trainers]
+    assert losses[1] == pytest.approx(losses[0], rel=nearly)
+    features = [trainer.features() for trainer in trainers]
+    assert features[1].is_cuda
+    assert features[1].dtype == torch.float32
+    assert features[1].shape == (64, 64)
+    assert features[1].isfinite().all()
+    assert apart(features[1], features[0]) < nearly
+
+
+def test_pretraining__is_taken_up_from_a_file(tmp_path: Path) -> None:
+    """Weights and momenta lie in the layout of the tensor cores, and in the file in the plain one."""
+    first, second = make_trainer(), make_trainer(seed=1)
+    first.train_epoch()
+    first.save(tmp_path / "state")
+    second.load(tmp_path / "state")
+    assert second.epoch == 1
+    assert torch.equal(weights_of(first), weights_of(second))
+    assert all(map(torch.equal, first.optimiser.momenta, second.optimiser.momenta))
+    assert apart(second.features(), first.features()) < 1e-3
+
+
+def augmented(function: Callable[..., torch.Tensor], device: str) -> torch.Tensor:
+    """(96, 3, 32, 32) in 0..1. Without solarisation, where rounding can move a pixel across the threshold."""
+    source = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (96, 3, 32, 32), dtype=torch.uint8, generator=source).to(device)
+    draws = draw(Augmentation(), 96, 32, 32, source).map(lambda drawn: drawn.to(device))
+    return function(images, draws, torch.zeros(3, device=device), torch.ones(3, device=device))
+
+
+def test_augment__on_the_gpu_as_on_the_cpu() -> None:
+    found, expected = augmented(augment, "cuda"), augmented(augment, "cpu")
+    assert found.is_cuda
+    torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own advice
+def test_augment__compiled_as_written() -> None:
+    compiled = torch.compile(augment, dynamic=False)
+    torch.testing.assert_close(augmented(compiled, "cuda"), augmented(augment, "cuda"), rtol=0, atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own advice
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("clip", [False, True])
+def test_lars__steps_as_on_the_cpu(compiled: bool, clip: bool) -> None:
+    source = torch.Generator().manual_seed(0)
+    shapes = [(8, 3, 3, 3), (8,), (1500, 2), (5, 7)]
+    start, *gradients = ([torch.randn(shape, generator=source) for shape in shapes] for _ in range(4))
+    rule = Rule(momentum=0.9, eta=0.02, decay=0.1, clip=clip)
+    moved = []
+    for device in ("cpu", "cuda"):
+        weights = [torch.nn.Parameter(values.to(device)) for values in start]
+        optimiser = LARS(weights, rule, compiled=compiled and device == "cuda")
+        for step in gradients:
+            for weight, gradient in zip(weights, step, strict=True):
+                weight.grad = gradient.to(device)
+            optimiser.step(torch.tensor(0.3, device=device))
+        moved.append(torch.cat([weight.detach().cpu().flatten() for weight in weights]))
+    torch.testing.assert_close(moved[1], moved[0], rtol=1e-4, atol=1e-5)

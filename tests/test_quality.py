@@ -100,6 +100,11 @@ def test_neighbour_accuracy__opposite_neighbours_still_have_a_full_vote() -> Non
     assert neighbour_accuracy(features, torch.tensor([0, 0, 0, 1]), 3) == 0.75
 
 
+def test_neighbour_accuracy__a_point_is_not_its_own_neighbour_when_all_others_are_opposite() -> None:
+    features = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    assert neighbour_accuracy(features, torch.tensor([0, 1]), 1) == 0
+
+
 def test_neighbour_accuracy__any_whole_numbers_are_labels() -> None:
     features, labels = clumps(60, 3)
     names = torch.tensor([1000, -7, 12])

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
-from keepset.learning.resnet import Classifier, resnet18, small_net
+from keepset.learning.resnet import Classifier, as_product, initialise, resnet18, small_net
 
 
 def slow_count(classes: int, width: int, channels: int) -> int:
@@ -115,6 +116,7 @@ def test_nets__weights_are_spread_as_they_should() -> None:
             assert float(layer.weight.detach().std()) == pytest.approx(spread, rel=0.1)
             assert abs(float(layer.weight.detach().mean())) < 0.1 * spread
     bound = 1 / math.sqrt(512)
+    assert isinstance(network.head, nn.Linear)
     for values in (network.head.weight.detach(), network.head.bias.detach()):
         assert float(values.abs().max()) <= bound
         assert float(values.std()) == pytest.approx(bound / math.sqrt(3), rel=0.2)
@@ -131,3 +133,81 @@ def test_nets__weights_are_spread_as_they_should() -> None:
 def test_nets__bad_sizes_name_the_argument(argument: str, call: Callable[[], Classifier]) -> None:
     with pytest.raises(ValueError, match=f"{argument} must be in 1"):
         call()
+
+
+# ---------------------------------------------------------------- the stem as a product of matrices
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4, 16])
+@pytest.mark.parametrize(("height", "width"), [(8, 8), (5, 9), (1, 4)])
+def test_as_product__is_the_convolution(channels: int, height: int, width: int) -> None:
+    """Values and both gradients; 16 channels need no columns of zeros."""
+    source = torch.Generator().manual_seed(0)
+    images, weight = (
+        torch.randn(shape, dtype=torch.float64, generator=source, requires_grad=True)
+        for shape in ((4, channels, height, width), (6, channels, 3, 3))
+    )
+    found, expected = as_product(images, weight), functional.conv2d(images, weight, padding=1)
+    assert found.shape == expected.shape == (4, 6, height, width)
+    torch.testing.assert_close(found, expected)
+    slope = torch.randn(expected.shape, dtype=torch.float64, generator=source)
+    gradients = (torch.autograd.grad(maps, (images, weight), slope) for maps in (found, expected))
+    for found_gradient, gradient in zip(*gradients, strict=True):
+        torch.testing.assert_close(found_gradient, gradient)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_as_product__gives_the_layout_of_the_tensor_cores(memory_format: torch.memory_format) -> None:
+    """Whatever the layout of images and weight."""
+    source = torch.Generator().manual_seed(0)
+    images, weight = (torch.randn(shape, generator=source) for shape in ((2, 3, 8, 6), (5, 3, 3, 3)))
+    maps = as_product(images.contiguous(memory_format=memory_format), weight.contiguous(memory_format=memory_format))
+    assert maps.is_contiguous(memory_format=torch.channels_last)
+    assert not maps.is_contiguous()
+    torch.testing.assert_close(maps, functional.conv2d(images, weight, padding=1))
+
+
+# ---------------------------------------------------------------- initialisation of other networks
+
+
+def make_projector() -> nn.Sequential:
+    with torch.device("meta"):
+        return nn.Sequential(nn.Linear(400, 300), nn.BatchNorm1d(300), nn.ReLU(), nn.Linear(300, 50))
+
+
+def test_initialise__a_projector_from_the_meta_device() -> None:
+    network = make_projector()
+    assert initialise(network, 3) is network
+    state = network.state_dict()
+    for layer, features in (("0", 400), ("3", 300)):
+        bound = 1 / math.sqrt(features)
+        for values in (state[f"{layer}.weight"], state[f"{layer}.bias"]):
+            assert values.device.type == "cpu"
+            assert float(values.abs().max()) <= bound
+            assert float(values.std()) == pytest.approx(bound / math.sqrt(3), rel=0.2)
+            assert abs(float(values.mean())) < 0.3 * bound
+    expected = {"weight": 1, "bias": 0, "running_mean": 0, "running_var": 1, "num_batches_tracked": 0}
+    for name, value in expected.items():
+        assert state[f"1.{name}"].eq(value).all()
+    assert all(weight.requires_grad and weight.is_leaf for weight in network.parameters())
+
+
+def test_initialise__forgets_what_a_network_has_learnt() -> None:
+    """The same bits from the same seed, batch-norm's running statistics too."""
+    network = initialise(make_projector(), 3)
+    fresh = {name: values.clone() for name, values in network.state_dict().items()}
+    network(torch.randn(8, 400, generator=torch.Generator().manual_seed(0)) + 5)
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.add_(1)
+    again = initialise(network, 3).state_dict()
+    assert all(torch.equal(values, fresh[name]) for name, values in again.items())
+
+
+def test_initialise__draws_from_the_generator_alone_and_layer_by_layer() -> None:
+    before, source = torch.get_rng_state(), torch.Generator().manual_seed(3)
+    sources = (source, source, 3)
+    first, second, again = (initialise(make_projector(), given).state_dict()["0.weight"] for given in sources)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)

@@ -22,7 +22,12 @@ from keepset.learning.plan import plan_epoch
 from keepset.learning.trainer import EpisodeTrainer
 from keepset.selection import SELECTORS
 
-QUICK: dict[str, Any] = {"train": {"epochs": 2}, "capacity": 12, "device": "cpu"}
+QUICK: dict[str, Any] = {
+    "train": {"epochs": 2},
+    "capacity": 12,
+    "device": "cpu",
+    "simclr": {"epochs": 2, "hidden": 32, "output": 16},
+}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +67,7 @@ def test_run__folder_holds_config_result_and_metrics(small: str, tmp_path: Path)
     seen: list[Any] = []
     result = run(config, tmp_path, on_epoch=seen.append)
     folder = tmp_path / run_hash(config)
-    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "metrics.jsonl", "result.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "metrics.jsonl", "result.json", "views"]
     assert json.loads((folder / "result.json").read_text())["accuracy"] == result["accuracy"]
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert lines == [dict(record) for record in seen]
@@ -123,22 +128,21 @@ def test_run__resumed_after_any_epoch_ends_with_the_same_bits(
 
 
 KILLED = """
-import sys
+import json, sys
 from keepset.experiment.config import make_config
 from keepset.experiment.run import run
-data = {"name": sys.argv[1], "episodes": 2}
-config = make_config(flags={"train": {"epochs": 40}, "capacity": 12, "device": "cpu", "data": data})
-run(config, sys.argv[2])
+run(make_config(flags=json.loads(sys.argv[1])), sys.argv[2])
 """
 
 
 def test_run__killed_by_the_system_goes_on(small: str, tmp_path: Path) -> None:
-    config = make_config(flags=flags(small, train={"epochs": 40}))
+    given = flags(small, train={"epochs": 40})
+    config = make_config(flags=given)
     folder = tmp_path / run_hash(config)
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
     killed = 0
     for lines in (3, 30, 50):
-        program = subprocess.Popen([sys.executable, "-c", KILLED, small, str(tmp_path)], env=environment)
+        program = subprocess.Popen([sys.executable, "-c", KILLED, json.dumps(given), str(tmp_path)], env=environment)
         while program.poll() is None and _lines(folder / "metrics.jsonl") < lines:
             time.sleep(0.01)
         program.send_signal(signal.SIGKILL)

@@ -76,7 +76,9 @@ def told_of_views(progress: Progress | None) -> Told:
     tasks: list[TaskID] = []
 
     def update(record: Mapping[str, Any]) -> None:
-        if "epoch" in record and progress is not None:
+        if "waiting" in record:
+            warn(record["waiting"])
+        elif "epoch" in record and progress is not None:
             if not tasks:
                 tasks.append(progress.add_task("", total=record["epochs"], state=""))
             state = f"loss {record['loss']:.3f}" if "loss" in record else ""

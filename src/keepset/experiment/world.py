@@ -34,7 +34,9 @@ SMALL_VIEWS = 2**24  # bytes of features that a run keeps unasked
 
 
 class World:
-    def __init__(self, config: RunConfig, folder: RunFolder, on_epoch: Told | None, on_view: Told | None) -> None:
+    def __init__(
+        self, config: RunConfig, folder: RunFolder, on_epoch: Told | None = None, on_view: Told | None = None
+    ) -> None:
         if config.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device is cuda, but torch sees no GPU; set it to cpu")
         self.config, self.folder, self.on_epoch, self.on_view = config, folder, on_epoch, on_view
@@ -163,7 +165,7 @@ class World:
             self.config.encoder_settings(self.data.flip),
             self.cache,
             on_epoch=lambda record: self._tell_view(number, record),
-            on_wait=lambda text: warnings.warn(text, RuntimeWarning, stacklevel=2),
+            on_wait=lambda text: self._tell_view(number, {"waiting": text}),
         )
 
     def _tell_view(self, number: int, record: Mapping[str, Any]) -> None:

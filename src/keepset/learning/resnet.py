@@ -154,7 +154,8 @@ def initialise(network: Network, generator: int | torch.Generator | None) -> Net
         elif isinstance(layer, nn.Linear):
             bound = 1 / math.sqrt(layer.in_features)
             layer.weight.uniform_(-bound, bound, generator=source)
-            layer.bias.uniform_(-bound, bound, generator=source)
+            if layer.bias is not None:
+                layer.bias.uniform_(-bound, bound, generator=source)
         elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
             layer.reset_parameters()  # 1 and 0, and the running statistics too
     return network

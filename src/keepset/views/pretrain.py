@@ -11,7 +11,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ..learning.models import MODELS, make_model
 from ..learning.plan import generator_of
 from ..learning.resnet import Classifier, initialise
 from .augment import Augmentation, Draws, augment, draw
+from .cache import digest_of
 from .lars import LARS, Rule
 from .saving import read_state, write_state
 
@@ -99,7 +100,12 @@ def pretrained(
 
     With `checkpoint`, training goes on from that file, if it is there, and is saved to it on the way.
     """
-    trainer = Pretrainer(images, settings, method)
+    with torch.inference_mode(False):  # whatever the caller is in the middle of
+        return _pretrained(Pretrainer(images, settings, method), checkpoint, on_epoch)
+
+
+def _pretrained(trainer: Pretrainer, checkpoint: Path | None, on_epoch: OnEpoch | None) -> Tensor:
+    settings, method = trainer.settings, trainer.method
     if checkpoint is not None:
         trainer.load(checkpoint)
     saved = begin = time.monotonic()
@@ -125,6 +131,7 @@ class Pretrainer:
     def __init__(self, images: Tensor, settings: Pretraining, method: Method) -> None:
         _check_images(images)
         self.images, self.settings, self.method = images, settings, method
+        self._name = f"{method.name} {digest_of(images)} {settings}"
         self.mean, self.std = _statistics(images)
         self.network = _network(images, settings, method)
         rule = Rule(settings.momentum, settings.eta, settings.weight_decay, settings.clip)
@@ -195,7 +202,7 @@ class Pretrainer:
         kept = [(tensor, tensor.clone()) for tensor in self._moving().values()]
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
+        with torch.cuda.stream(aside), _fastest_convolutions():
             for _ in range(WARM_STEPS):
                 self._place.zero_()
                 self._step()
@@ -232,12 +239,12 @@ class Pretrainer:
         return {f"model.{name}": tensor for name, tensor in self.network.state_dict().items()} | momenta
 
     def save(self, path: Path) -> None:
-        write_state(path, self._moving(), {"epoch": self.epoch})
+        write_state(path, self._moving(), self._name, {"epoch": self.epoch})
 
     def load(self, path: Path) -> None:
         """Go on from a file that `save` wrote; a damaged one, or that of another training, counts as none."""
         moving = self._moving()
-        found = read_state(path, moving)
+        found = read_state(path, moving, self._name)
         if found is None:
             return
         tensors, about = found
@@ -245,6 +252,17 @@ class Pretrainer:
             for name, tensor in moving.items():
                 tensor.copy_(tensors[name])
         self.epoch, self._upcoming = int(about["epoch"]), {}
+
+
+@contextlib.contextmanager
+def _fastest_convolutions() -> Iterator[None]:
+    """cuDNN tries what it has and keeps the fastest: its guess took 0.19 ms for one of the 19 convolutions."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def resolved_precision(settings: Pretraining, device: torch.device) -> str:
