@@ -39,6 +39,7 @@ test: check
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python bench/selection.py $(ARGS)
+	$(BIN)/python bench/pretraining.py
 
 docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html

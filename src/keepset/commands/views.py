@@ -14,7 +14,7 @@ from .arguments import named_arrays
 from .console import say, show_table
 
 if TYPE_CHECKING:
-    from ..report.findings import Diagnosis, Pool
+    from ..report.findings import Diagnosis, Pair, Pool
 
 Option = typer.Option
 DRAWN = (".png", ".pdf", ".svg")
@@ -101,8 +101,9 @@ def _of_episode(folder: Path, result: Mapping[str, Any], number: int) -> Diagnos
 # ---------------------------------------------------------------- showing
 
 
-VIEW_HEADS = ("view", "distance", "α printed", "inverse", "density", "eff. rank", "largest", "KL")
-PAIR_HEADS = ("views", "β printed", "inverse", "density", "shared", "by chance")
+RULES = ("printed", "inverse", "density")  # equal weights are the same everywhere
+SHAPE_HEADS = ("points", "k", "view", "distance", "rank", "largest", "KL")
+WEIGHT_HEADS = ("view", "α print", "inv", "dens", "β print", "inv", "dens", "shared", "chance")  # 80 columns
 
 
 def _show(found: Diagnosis) -> None:
@@ -110,7 +111,7 @@ def _show(found: Diagnosis) -> None:
     rows = [(str(pool.label), pool) for pool in found.classes]
     if found.medians is not None and len(rows) > 1:
         rows.append(("median", found.medians))
-    rows.append(("all points", found.together))
+    rows.append(("all", found.together))
     _show_pools("class" if found.classes else "", rows)
     _show_verdict(found)
 
@@ -133,25 +134,27 @@ def _joined(found: Mapping[int, Diagnosis]) -> Diagnosis:
 
 
 def _show_pools(head: str, rows: list[tuple[str, Pool]]) -> None:
-    lines = []
+    """The shape of each view; then its weights, and how it stands to the first view."""
+    shapes, weights = [], []
     for name, pool in rows:
+        pairs = {pair.second: pair for pair in pool.pairs}
         for place, view in enumerate(pool.views):
             lead = [name, str(pool.points), str(pool.k)] if place == 0 else ["", "", ""]
-            shares = [_number(view.shares[rule], 3) for rule in ("printed", "inverse", "density")]
             spread = [_number(view.effective_rank, 1), _per_cent(view.largest), _number(view.kl, 1)]
-            lines.append([*lead, view.name, _number(view.median, 3), *shares, *spread])
-    heads = [head, "points", "k", *VIEW_HEADS]
-    show_table(heads, lines, right=[*heads[1:3], *VIEW_HEADS[1:]])
-    if not rows[0][1].pairs:
-        return
-    say("")
-    lines = []
-    for name, pool in rows:
-        for place, pair in enumerate(pool.pairs):
-            ratios = [_number(pair.ratios[rule], 3) for rule in ("printed", "inverse", "density")]
-            beside = f"{pair.second} beside {pair.first}"
-            lines.append(["" if place else name, beside, *ratios, _per_cent(pair.overlap), _per_cent(pair.chance)])
-    show_table([head, *PAIR_HEADS], lines, right=PAIR_HEADS[1:])
+            shapes.append([*lead, view.name, _number(view.median, 3), *spread])
+            shares = [_number(view.shares[rule], 3) for rule in RULES]
+            weights.append([lead[0], view.name, *shares, *_beside(pairs.get(view.name))])
+    show_table([head, *SHAPE_HEADS], shapes, right=[each for each in SHAPE_HEADS if each != "view"])
+    if rows[0][1].pairs:
+        say("")
+        show_table([head, *WEIGHT_HEADS], weights, right=WEIGHT_HEADS[1:])
+
+
+def _beside(pair: Pair | None) -> list[str]:
+    """β in each weighting, and the neighbours shared with the first view; nothing for that one itself."""
+    if pair is None:
+        return [""] * 5
+    return [*(_number(pair.ratios[rule], 2) for rule in RULES), _per_cent(pair.overlap), _per_cent(pair.chance)]
 
 
 def _show_verdict(found: Diagnosis) -> None:
@@ -168,7 +171,7 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _per_cent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
+    return "–" if value is None else f"{100 * value:.1f}%"
 
 
 # ---------------------------------------------------------------- writing

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from ..checks import check_range
 from .augment import Augmentation
 from .losses import variance_invariance_covariance
-from .pretrain import Method, OnEpoch, Pretraining, pretrained
+from .pretrain import Method, OnEpoch, pretrained
+from .settings import Pretraining
 
 VERSION = 1  # of the numbers: raised whenever the same settings give other features
 
