@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from safetensors import safe_open
 
 from keepset import cli
 from keepset.data import DataSettings, load, split
+from keepset.experiment.config import make_config
+from keepset.experiment.run import run
 from keepset.views import SimCLRSettings, VICRegSettings, neighbour_accuracy, simclr, vicreg
 from keepset.views.cache import Cache
 
@@ -38,16 +41,16 @@ def call(tmp_path: Path, capsys: Any, monkeypatch: Any) -> Any:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("KEEPSET_CACHE", str(tmp_path / "views"))
-    monkeypatch.setattr("warnings.showwarning", None, raising=False)  # put back afterwards: the command sets its own
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # the command sets its own; put back afterwards
 
-    def run(*arguments: str) -> tuple[int, str, str]:
+    def called(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["keepset", "encode", *arguments])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         captured = capsys.readouterr()
         return int(ended.value.code or 0), captured.out, captured.err
 
-    return run
+    return called
 
 
 def entries() -> list[str]:
@@ -104,7 +107,7 @@ def test_npz__is_what_the_function_gives_and_grey_is_not_mirrored(
     kind: Any = {"simclr": SimCLRSettings, "vicreg": VICRegSettings}[encoder]
     small = kind(epochs=1, hidden=16, output=8)
     flipless = kind(**{**vars(small), "augmentation": type(small.augmentation)(flip=0.0)})
-    features = {"simclr": simclr, "vicreg": vicreg}[encoder](images, flipless)
+    features = simclr(images, flipless) if encoder == "simclr" else vicreg(images, flipless)
     assert np.array_equal(np.load(tmp_path / "z.npy"), features.numpy())
     accuracy = 100 * neighbour_accuracy(features, torch.from_numpy(np.load("grey.npz")["labels"]))
     assert f"20-NN accuracy {accuracy:.1f} %" in out
@@ -127,7 +130,9 @@ def test_again__takes_the_cache_entry_and_says_the_same(call: Any, tmp_path: Pat
     second = call("grey.npz", "--encoder", "simclr", "-o", "z.npy", *QUICK)
     assert (second[0], second[1], second[2]) == (0, first[1], "")
     assert (tmp_path / "z.npy").read_bytes() == content
-    assert "trained again" in call("grey.npz", "--encoder", "simclr", "-o", "z.npy", *QUICK, "--set", "simclr.seed=1")[2]
+    assert (
+        "trained again" in call("grey.npz", "--encoder", "simclr", "-o", "z.npy", *QUICK, "--set", "simclr.seed=1")[2]
+    )
 
 
 def test_cache__in_a_folder_of_one_s_own(call: Any, tmp_path: Path) -> None:
@@ -192,6 +197,17 @@ def test_digits__have_a_preset_of_their_own(call: Any) -> None:
     call("digits", *flags, *small, "--preset", "desk")
     call("digits", *flags, *small)
     assert len(entries()) == 3
+
+
+def test_digits__a_run_finds_what_was_encoded(call: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """Also where the preset would mirror images and the data set forbids it."""
+    assert call("digits", "--encoder", "simclr", "--preset", "desk", "--set", "data.episodes=2", *QUICK)[0] == 0
+    forbid(monkeypatch)
+    small = {"epochs": 1, "hidden": 16, "output": 8}
+    given = {"data": {"episodes": 2}, "train": {"epochs": 1, "batch": 50}, "device": "cpu", "learner": "finetune"}
+    config = make_config(flags={**given, "selector": "maxherding:simclr", "view_preset": "desk", "simclr": small})
+    result = run(config, tmp_path / "runs")
+    assert sorted(episode["simclr"]["entry"] for episode in result["views"]) == entries()
 
 
 def test_digits__one_episode_to_a_file(call: Any, tmp_path: Path) -> None:

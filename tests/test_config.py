@@ -89,6 +89,148 @@ def test_run_hash__not_folders_nor_views_that_are_not_read() -> None:
     assert identity(first)["views"] == ["supervised"]
 
 
+def with_views(**given: Any) -> str:
+    return run_hash(make_config(flags={"device": "cpu", **given}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"vicreg": {"epochs": 7}},
+        {"vicreg": {"augmentation": {"hue": 0.3}}},
+        {"dinov2": {"size": 28, "model": "none/of-this-name"}},
+        {"simclr": {"compile": False}},
+        {"cache": "/elsewhere"},
+        {"keep_views": True},
+        {"view_preset": "digits"},
+    ],
+    ids=str,
+)
+def test_run_hash__not_views_that_are_not_read_nor_where_they_lie(change: dict[str, Any]) -> None:
+    assert with_views(**change) == with_views()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"simclr": {"epochs": 7}},
+        {"simclr": {"seed": 1}},
+        {"simclr": {"augmentation": {"hue": 0.3}}},
+        {"simclr": {"precision": "bfloat16"}},
+        {"view_preset": "desk"},
+    ],
+    ids=str,
+)
+def test_run_hash__covers_the_views_that_are_read(change: dict[str, Any]) -> None:
+    assert with_views(**change) != with_views()
+    other = {"selector": "maxherding:supervised"}
+    assert with_views(**change, **other) == with_views(**other)
+    of_vicreg = {"selector": "maxherding:vicreg"}
+    assert with_views(vicreg={"epochs": 7}, **of_vicreg) != with_views(**of_vicreg)
+
+
+def test_run_hash__auto_precision_is_what_it_turns_out_to_be() -> None:
+    assert with_views(simclr={"precision": "float32"}) == with_views()
+
+
+# ---------------------------------------------------------------- settings of the views
+
+
+def test_view_preset__in_a_file_by_a_flag_and_below_both(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('view_preset = "solo-learn"\n[simclr]\nrate = 0.7\n', encoding="utf-8")
+    config = make_config(file=file)
+    assert (config.simclr.epochs, config.simclr.rate, config.simclr.clip) == (1000, 0.7, True)
+    assert (config.vicreg.epochs, config.vicreg.rate) == (1000, 0.3)
+    config = make_config(file=file, flags={"view_preset": "desk", "simclr": {"epochs": 9}})
+    assert (config.simclr.epochs, config.simclr.rate, config.simclr.clip) == (9, 0.7, False)
+    assert make_config("paper", flags={"view_preset": "desk"}).train.epochs == 100, "another preset is another thing"
+
+
+def test_view_preset__auto_is_the_data_set_s_own_or_desk() -> None:
+    for data in ({}, {"data": {"name": "digits"}}):
+        for auto in ({}, {"view_preset": "auto"}):
+            found = make_config(flags={**data, **auto})
+            assert found.simclr == make_config(flags={"view_preset": "digits"}).simclr
+    desk = make_config(flags={"view_preset": "desk"})
+    for name in ("cifar100", "photos"):
+        found = make_config(flags={"data": {"name": name, "episodes": 2}})
+        assert (found.simclr, found.vicreg) == (desk.simclr, desk.vicreg)
+
+
+@pytest.mark.parametrize("name", ["solo-learn", "desk"])
+def test_view_preset__a_folder_called_like_one_does_not_choose_it(name: str) -> None:
+    assert make_config(flags={"data": {"name": name, "episodes": 2}}).simclr.epochs == 200
+
+
+def test_view_settings__nested_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[simclr.augmentation]\nhue = 0.05\ncrop = [0.3, 1.0]\n", encoding="utf-8")
+    found = make_config(file=file, flags={"view_preset": "digits"}).simclr
+    assert (found.augmentation.hue, found.augmentation.crop) == (0.05, (0.3, 1.0))
+    assert found.augmentation.flip == 0.0, "the preset's other values stay"
+    assert (found.augmentation.saturation, found.augmentation.blur) == (0.8, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"view_preset": "solo"}, r"unknown view_preset 'solo'; (did you mean|choose from)"),
+        ({"view_preset": "sololearn"}, r"unknown view_preset 'sololearn'; did you mean 'solo-learn'\?"),
+        ({"view_preset": 3}, "unknown view_preset 3"),
+        ({"view_preset": True}, "unknown view_preset True"),
+        ({"view_preset": ["desk"]}, r"unknown view_preset \['desk'\]"),
+        ({"simclr": {"epoch": 5}}, r"unknown setting 'simclr.epoch'; did you mean 'epochs'\?"),
+        (
+            {"simclr": {"augmentation": {"heu": 0.1}}},
+            r"unknown setting 'simclr.augmentation.heu'; did you mean 'hue'\?",
+        ),
+        ({"vicreg": {"augmentation": {"solarize": 0}}}, r"'vicreg.augmentation.solarize'; did you mean 'solarise'\?"),
+        ({"vicreg": {"temperature": 1}}, "unknown setting 'vicreg.temperature'"),
+        ({"dinov2": {"sizes": 28}}, r"unknown setting 'dinov2.sizes'; did you mean 'size'\?"),
+        ({"simclr": {"augmentation": {"hue": 0.7}}}, r"hue must be in 0\.\.0\.5"),
+        ({"simclr": {"augmentation": {"crop": [0.5]}}}, "crop"),
+        ({"simclr": {"epochs": 0}}, r"epochs must be in 1\.\."),
+        ({"simclr": {"epochs": "many"}}, "simclr.epochs"),
+        ({"simclr": {"model": "resnet"}}, "unknown model 'resnet'"),
+        ({"dinov2": {"size": 30}}, "size must be a multiple of 14"),
+        ({"simclr": 3}, "simclr"),
+        ({"simclr": {"augmentation": 3}}, "simclr.augmentation"),
+        ({"data": {"episodes": True}}, "data.episodes must not be true or false, got True"),
+        ({"simclr": {"epochs": True}}, "simclr.epochs must not be true or false, got True"),
+        ({"simclr": {"augmentation": {"flip": True}}}, "simclr.augmentation.flip must not be true or false, got True"),
+        ({"vicreg": {"rate": False}}, "vicreg.rate must not be true or false, got False"),
+        ({"keep_views": "perhaps"}, "keep_views"),
+        ({"simclr": {"clip": 3}}, "simclr.clip"),
+    ],
+    ids=str,
+)
+def test_view_settings__wrong_ones_name_the_nearest(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_config(flags=flags)
+
+
+@pytest.mark.parametrize("selector", ["mers", "maxherding"])
+def test_views__none_or_one_twice_is_refused(selector: str) -> None:
+    with pytest.raises(ValueError, match="views must"):
+        make_config(flags={"selector": selector, "views": []})
+    with pytest.raises(ValueError, match="pixels"):
+        make_config(flags={"selector": "mers", "views": ["pixels", "supervised", "pixels"]})
+
+
+def test_view_settings__true_and_false_where_they_mean_something() -> None:
+    given = {"keep_views": True, "simclr": {"clip": True, "compile": False}, "dinov2": {"fetch": True}}
+    config = make_config(flags=given)
+    assert (config.keep_views, config.simclr.clip, config.simclr.compile, config.dinov2.fetch) == (
+        True,
+        True,
+        False,
+        True,
+    )
+    assert make_config(flags={"keep_views": False}).keep_views is False
+    assert make_config().keep_views is None
+
+
 def test_run_hash__rises_with_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     before = run_hash(make_config())
     monkeypatch.setattr("keepset.experiment.config.NUMBERS", 99)

@@ -65,6 +65,11 @@ def test_key__of_what_one_method_alone_has() -> None:
     assert key("simclr", SIMCLR) != key("vicreg", VICREG)
 
 
+@pytest.mark.parametrize("name", TRAINED)
+def test_recipe__is_called_like_its_encoder(name: str) -> None:
+    assert ENCODERS[name].recipe(TRAINED[name], CPU).encoder == name
+
+
 def test_key__compiling_changes_nothing() -> None:
     assert key("simclr", dataclasses.replace(SIMCLR, compile=False)) == key("simclr", SIMCLR)
 
@@ -197,7 +202,7 @@ def _suffixes(folder: Path) -> list[str]:
 
 
 def test_without_mirroring__changes_that_alone() -> None:
-    for settings in (SIMCLR, VICREG):
+    for settings in TRAINED.values():
         found: Any = without_mirroring(settings)
         assert found.augmentation.flip == 0.0
         assert type(found) is type(settings)
@@ -279,7 +284,10 @@ def test_make_view__an_own_encoder_that_gives_something_else(function: str, mess
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("own_broken:f", r"cannot import own_broken \(No module named 'no_such_module_anywhere'\); is it on PYTHONPATH\?"),
+        (
+            "own_broken:f",
+            r"cannot import own_broken \(No module named 'no_such_module_anywhere'\); is it on PYTHONPATH\?",
+        ),
         ("own_torn:f", "cannot import own_torn"),
         ("own_missing:f", "cannot import own_missing"),
         (":f", "cannot import"),
@@ -291,5 +299,7 @@ def test_make_view__a_module_that_cannot_be_imported(name: str, message: str) ->
 
 
 def test_make_view__an_unknown_name_gets_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"unknown view 'simclear'; did you mean 'simclr'\? or name your own as module:f"):
+    with pytest.raises(
+        ValueError, match=r"unknown view 'simclear'; did you mean 'simclr'\? or name your own as module:f"
+    ):
         make_view("simclear", IMAGES, Material())

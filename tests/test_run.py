@@ -1,5 +1,6 @@
 """The episode loop: what it keeps, resumes and repeats."""
 
+import contextlib
 import json
 import os
 import signal
@@ -18,8 +19,7 @@ from keepset.experiment.results import CHECKPOINT, FORMER, RunFolder
 from keepset.experiment.run import run
 from keepset.experiment.world import World
 from keepset.learning import LEARNERS
-from keepset.learning.plan import plan_epoch
-from keepset.learning.trainer import EpisodeTrainer
+from keepset.learning.plan import batch_sizes, plan_epoch
 from keepset.selection import SELECTORS
 
 QUICK: dict[str, Any] = {
@@ -205,13 +205,22 @@ def test_run__a_full_disk_leaves_the_last_good_state(small: str, tmp_path: Path,
     assert run(config, tmp_path)["accuracy"] == expected["accuracy"]
 
 
+def train(world: World, number: int) -> None:
+    """All epochs of an episode."""
+    epochs = world.train(number)
+    trainer = next(epochs)
+    with contextlib.suppress(StopIteration):
+        while True:
+            trainer = epochs.send(trainer.train_epoch())
+
+
 def test_world__memory_before_during_and_after_each_episode(small: str, tmp_path: Path) -> None:
     for learner, new_held in (("er", 0), ("er-ace", 3)):
         config = make_config(flags=flags(small, learner=learner, train={"epochs": 1}))
-        world = World(config, RunFolder(tmp_path / learner, config), None)
+        world = World(config, RunFolder(tmp_path / learner, config))
         world.begin()
-        assert len(world._memory(0).images) == 0
-        world.train(0)
+        assert len(world._memory(0)) == 0
+        train(world, 0)
         assert len(world.buffer) == 0, "no replay in the first episode"
         chosen = world.select(0, world.embed(0))
         world.keep(0, chosen)
@@ -219,7 +228,7 @@ def test_world__memory_before_during_and_after_each_episode(small: str, tmp_path
         assert world.buffer[0]["row"].tolist() == world.episodes[0].train_rows[list(chosen[0])].tolist()
         world.evaluate(0)
         world.next_episode(chosen)
-        world.train(1)
+        train(world, 1)
         held = {label: len(world.buffer[label]["row"]) for label in world.buffer.classes}
         assert held == ({0: 3, 1: 3, 2: 3, 3: 3} if new_held else {0: 6, 1: 6})
         assert world.buffer[0]["row"].tolist() == world.episodes[0].train_rows[list(chosen[0])[: held[0]]].tolist()
@@ -250,11 +259,8 @@ def test_run__an_own_view_by_import_path(small: str, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(("epochs", "first_late"), [(1, 1), (5, 4), (10, 7), (100, 66)], ids=lambda number: str(number))
 def test_trainer__rate_drops_once_two_thirds_are_over(small: str, tmp_path: Path, epochs: int, first_late: int) -> None:
     config = make_config(flags=flags(small, train={"epochs": epochs}))
-    world = World(config, RunFolder(tmp_path, config), None)
-    trainer = EpisodeTrainer(
-        world.model, world.learner, config.train, world._material(0), world._memory(0), world.seen(0), (0,)
-    )
-    rates = [trainer.rate(epoch) for epoch in range(epochs)]
+    world = World(config, RunFolder(tmp_path, config))
+    rates = [world.trainer.rate(epoch) for epoch in range(epochs)]
     assert rates == [0.01] * first_late + [pytest.approx(0.003)] * (epochs - first_late)
 
 
@@ -281,15 +287,23 @@ def test_run_hash__follows_the_content_of_a_file_and_not_its_place(small: str, t
 
 
 def test_plan__memory_draws_are_endless_passes_and_candidates_a_subset() -> None:
-    plan = plan_epoch(100, 12, 10, (10, 50), padding=1, flip=False, seed=(0,), epoch=0)
-    assert [rows.shape for rows in plan.memory] == [(10, 10), (10, 12)]
-    first = plan.memory[0].flatten().tolist()
-    assert sorted(first[:12]) == sorted(first[12:24]) == list(range(12)), "each once before any comes again"
-    assert all(sorted(rows.tolist()) == list(range(12)) for rows in plan.memory[1])
-    later = plan_epoch(100, 12, 10, (10, 50), padding=1, flip=False, seed=(0,), epoch=1).memory[0].flatten().tolist()
-    assert sorted([*first[96:], *later[:8]]) == list(range(12)), "the pass goes on over the end of an epoch"
-    tiny = plan_epoch(100, 3, 10, (10, 50), padding=1, flip=False, seed=(0,), epoch=0)
-    assert [rows.shape for rows in tiny.memory] == [(10, 10), (10, 10)]
+    new, memory = torch.arange(100), torch.arange(1000, 1012)
+
+    def drawn(held: int, epoch: int) -> list[torch.Tensor]:
+        sizes = batch_sizes(10, (10, 50), held)
+        plan = plan_epoch(new, memory[:held], sizes, padding=1, flip=False, seed=(0,), epoch=epoch)
+        assert sorted(plan.rows[:, :10].flatten().tolist()) == list(range(100)), "each new image once"
+        return list(plan.rows.split(sizes, dim=1)[1:])
+
+    plan = drawn(12, 0)
+    assert [rows.shape for rows in plan] == [(10, 10), (10, 12)]
+    first = plan[0].flatten().tolist()
+    assert sorted(first[:12]) == sorted(first[12:24]) == memory.tolist(), "each once before any comes again"
+    assert all(sorted(rows.tolist()) == memory.tolist() for rows in plan[1])
+    later = drawn(12, 1)[0].flatten().tolist()
+    assert sorted([*first[96:], *later[:8]]) == memory.tolist(), "the pass goes on over the end of an epoch"
+    assert [rows.shape for rows in drawn(3, 0)] == [(10, 10), (10, 10)]
+    assert batch_sizes(10, (10, 50), 0) == (10,), "nothing is drawn from an empty memory"
 
 
 def test_run__fixed_quota_gives_each_class_its_share_of_all_classes(small: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from ..experiment.config import RunConfig
+    from ..experiment.side_by_side import Pace
 
 Told = Callable[[Mapping[str, Any]], None]
 
@@ -38,22 +39,38 @@ def run_name(config: RunConfig) -> str:
     return f"{config.learner} {config.selector} |M|={config.capacity} seed {config.seed}"
 
 
-def told_of_epochs(progress: Progress | None, configs: Sequence[RunConfig], number: int) -> Told:
-    """What shows the epochs of a run among several."""
-    config = configs[number]
-    name, epochs = run_name(config), config.train.epochs
-    if progress is None:
-        return lambda record: _epoch_line(name, epochs, record)
-    tasks: list[TaskID] = []  # none for a run that is read back
+class RunDisplay:
+    """Shows the runs of one command: a bar each, and over several one for all of them together."""
 
-    def update(record: Mapping[str, Any]) -> None:
-        if not tasks:
-            total = record["episodes"] * epochs
-            tasks.append(progress.add_task(f"{number + 1}/{len(configs)} {name}", total=total, state=""))
+    def __init__(self, progress: Progress | None, configs: Sequence[RunConfig]) -> None:
+        self.progress, self.configs = progress, configs
+        self.all_runs = progress.add_task("all runs", total=None, state="") if progress and len(configs) > 1 else None
+        self.tasks: dict[int, TaskID] = {}  # none for a run that is read back
+
+    def watch(self, number: int) -> dict[str, Told]:
+        """What a run is to tell its epochs and views to."""
+        return {"on_epoch": lambda record: self._epoch(number, record), "on_view": told_of_views(self.progress)}
+
+    def pace(self, pace: Pace) -> None:
+        """How fast all advance together."""
+        if self.progress is not None and self.all_runs is not None:
+            state = f"{pace.runs} side by side, {pace.run_steps / max(pace.seconds, 1e-9):.0f} run-steps/s"
+            self.progress.update(self.all_runs, state=state)
+
+    def _epoch(self, number: int, record: Mapping[str, Any]) -> None:
+        config = self.configs[number]
+        name, epochs = run_name(config), config.train.epochs
+        if self.progress is None:
+            _epoch_line(name, epochs, record)
+            return
+        total = record["episodes"] * epochs
+        if number not in self.tasks:
+            title = f"{number + 1}/{len(self.configs)} {name}"
+            self.tasks[number] = self.progress.add_task(title, total=total, state="")
         done = (record["episode"] - 1) * epochs + record["epoch"]
-        progress.update(tasks[0], completed=done, state=_epoch_state(record))
-
-    return update
+        self.progress.update(self.tasks[number], completed=done, state=_epoch_state(record))
+        if self.all_runs is not None:  # runs of one command are about equally long
+            self.progress.update(self.all_runs, total=len(self.configs) * total, advance=1)
 
 
 def _epoch_state(record: Mapping[str, Any]) -> str:

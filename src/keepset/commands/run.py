@@ -13,7 +13,7 @@ import typer
 
 from .arguments import listed, nested_settings, toml_value, whole_numbers
 from .console import say, show_table, warn
-from .progress import bars, told_of_epochs, told_of_views
+from .progress import RunDisplay, bars, run_name
 
 if TYPE_CHECKING:
     from ..experiment.config import RunConfig
@@ -45,6 +45,8 @@ def run(
     keep_views: Annotated[
         bool | None, Option("--keep-views/--drop-views", help="Keep the features for keepset views; else if small.")
     ] = None,
+    side_by_side: Annotated[str, Option(help="Runs at a time on a GPU: a number, or auto, which measures.")] = "auto",
+    plain: Annotated[bool, Option("--plain", help="On a GPU: step by step, neither captured nor compiled.")] = False,
     out: Annotated[Path, Option(help="Folder of the run folders.")] = Path("runs"),
     again: Annotated[bool, Option("--again", help="Run finished runs once more.")] = False,
 ) -> None:
@@ -58,7 +60,8 @@ def run(
       keepset run photos/ --episodes 4 --set data.image_size=64 --set options.weights=equal
     """
     from ..experiment.config import run_hash
-    from ..experiment.run import run as run_one
+    from ..experiment.side_by_side import Failure, run_all
+    from ..learning.trainer import Engine
 
     given: dict[str, Any] = {
         "data.name": data,
@@ -77,19 +80,32 @@ def run(
     lists = {"learner": learner, "selector": selector, "capacity": capacity, "seed": seed}
     configs = list({run_hash(each): each for each in _expanded(preset, config, flags, lists)}.values())
     warnings.showwarning = lambda message, *_: warn(str(message))
-    results = []
     try:
         with bars() as progress:
-            for number, each in enumerate(configs):
-                told = {"on_epoch": told_of_epochs(progress, configs, number), "on_view": told_of_views(progress)}
-                results.append(run_one(each, out, again=again, **told))
+            display = RunDisplay(progress, configs)
+            outcomes = run_all(
+                configs,
+                out,
+                again=again,
+                side_by_side=whole_numbers(side_by_side),
+                watch=display.watch,
+                on_pace=display.pace,
+                engine=Engine(capture=not plain, compile=not plain),
+            )
     except KeyboardInterrupt:
         warn("broken off; the same command goes on where it was")
         raise
-    _table(configs, results)
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+    if len(failures) == len(configs):
+        raise failures[0].error
+    done = [(each, found) for each, found in zip(configs, outcomes, strict=True) if not isinstance(found, Failure)]
+    _table([each for each, _ in done], [found for _, found in done])
     if any("dinov2" in each.used_views() for each in configs):
         say("\ndinov2 has seen other data than these: results with it are no comparison with views learned here")
-    say(f"\n{'one run' if len(configs) == 1 else f'{len(configs)} runs'} in {out}; keepset show {out}/RUN tells one")
+    say(f"\n{'one run' if len(done) == 1 else f'{len(done)} runs'} in {out}; keepset show {out}/RUN tells one")
+    if failures:
+        told = "; ".join(f"{run_name(failure.config)}: {failure.error}" for failure in failures)
+        raise ValueError(f"{len(failures)} of {len(configs)} runs failed: {told}")
 
 
 def _expanded(

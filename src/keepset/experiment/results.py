@@ -139,6 +139,11 @@ class RunFolder:
         except OSError as error:
             raise ValueError(f"cannot write {path}: {error.strerror}") from None
 
+    def records(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl."""
+        path = self.path / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
     def finish(self, progress: Progress) -> dict[str, Any]:
         result = {
             "accuracy": progress.accuracy,

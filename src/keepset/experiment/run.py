@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+from ..learning.trainer import Engine, Trainer
 from .config import RunConfig
 from .results import RunFolder
+from .shared import Shared, first_key
 from .world import Told, World
+
+Life = Generator[Trainer | None, float | None, None]
 
 
 def run(
@@ -17,6 +23,7 @@ def run(
     again: bool = False,
     on_epoch: Told | None = None,
     on_view: Told | None = None,
+    engine: Engine | None = None,
 ) -> dict[str, Any]:
     """One run, from where it was left; a finished one is read back, not run again.
 
@@ -26,13 +33,41 @@ def run(
     folder = RunFolder(out, config)
     if folder.finished and not again:
         return folder.result()
-    world = World(config, folder, on_epoch, on_view)  # refuses what cannot run before anything is written
+    shared = Shared()
+    world = World(config, folder, shared, on_epoch, on_view, engine)  # refuses what cannot run before writing anything
+    epochs = life(world, shared)
+    loss: float | None = None
+    with contextlib.suppress(StopIteration):
+        while True:
+            trainer = epochs.send(loss)
+            loss = None if trainer is None else trainer.train_epoch()
+    return folder.finish(world.progress)
+
+
+def life(world: World, shared: Shared) -> Life:
+    """A run's whole life. It asks for every epoch: a trainer is to be trained and its mean loss sent back.
+
+    None is asked for while another run trains the first episode for both.
+    """
     world.begin()
     for number in range(world.progress.episode, len(world.episodes)):
-        world.train(number)
+        yield from world.train(number) if number else _first(world, shared)
         views = world.embed(number)
         chosen = world.select(number, views)
         world.keep(number, chosen)
         world.evaluate(number)
         world.next_episode(chosen)
-    return folder.finish(world.progress)
+
+
+def _first(world: World, shared: Shared) -> Life:
+    """The first episode: trained here, or taken from a run that agrees on it."""
+    key = first_key(world.config)
+    while world.progress.epoch == 0 and shared.in_training(key):
+        yield None
+    first = shared.first(key)
+    if first is not None and world.progress.epoch == 0:
+        world.take_first(first)
+        return
+    with shared.training(key):
+        yield from world.train(0)
+    shared.keep(key, world.first())

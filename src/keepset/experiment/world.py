@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,20 +13,21 @@ import torch
 from torch import Tensor
 
 from ..buffer import Buffer
-from ..data import load, split
+from ..data import split
 from ..embed import embed
 from ..learning import learner
 from ..learning.augment import normalise
 from ..learning.models import make_model
 from ..learning.plan import generator_of, seed_of
 from ..learning.step import masked
-from ..learning.trainer import EpisodeTrainer, Material, Memory, load_model
+from ..learning.trainer import Engine, Episode, Trainer, load_model
 from ..learning.uncertainty import uncertainty
 from ..selection import Selection, select_per_class
 from ..views import Cache, make_view, neighbour_accuracy, pixels
 from ..views import Material as ViewMaterial
 from .config import RunConfig
 from .results import Progress, RunFolder, json_number
+from .shared import First, Shared
 
 Told = Callable[[Mapping[str, Any]], object]
 Chosen = Mapping[int | str, Selection]
@@ -35,12 +36,19 @@ SMALL_VIEWS = 2**24  # bytes of features that a run keeps unasked
 
 class World:
     def __init__(
-        self, config: RunConfig, folder: RunFolder, on_epoch: Told | None = None, on_view: Told | None = None
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        shared: Shared | None = None,
+        on_epoch: Told | None = None,
+        on_view: Told | None = None,
+        engine: Engine | None = None,
     ) -> None:
         if config.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device is cuda, but torch sees no GPU; set it to cpu")
         self.config, self.folder, self.on_epoch, self.on_view = config, folder, on_epoch, on_view
-        self.data = load(config.data)
+        shared = shared or Shared()
+        self.data = shared.data(config.data)
         self.episodes = split(self.data, config.data)
         self.learner = learner(config.learner, config.learning)
         self.model = make_model(
@@ -50,6 +58,7 @@ class World:
             config.model.width,
             generator_of(config.seed, "model"),
         ).to(config.device)
+        self.trainer = Trainer(self.model, self.learner, config.train, shared.material(config), engine)
         self.buffer, self.cache = _empty_buffer(config, self.data.classes), Cache(config.cache)
         self.progress, self._resumed = Progress(), dict[str, Tensor]()
         self._told_views: dict[str, Any] = {}
@@ -74,37 +83,57 @@ class World:
 
     # ------------------------------------------------------------ train
 
-    def train(self, number: int) -> None:
-        """The episode's epochs, each followed by a checkpoint."""
+    def train(self, number: int) -> Generator[Trainer, float, None]:
+        """The episode's epochs: each is asked for, to be trained alone or beside those of other runs.
+
+        What is sent back is the epoch's mean loss. After it comes a checkpoint.
+        """
         if self.progress.epoch == 0 and number > 0 and self.learner.holds_new_classes:
             self.keep(number, self._random_picks(number))  # replaced by the selection after training
-        seed = (self.config.seed, "episode", number)
-        trainer = EpisodeTrainer(
-            self.model,
-            self.learner,
-            self.config.train,
-            self._material(number),
-            self._memory(number),
-            self.seen(number),
-            seed,
-        )
+        trainer = self.trainer
+        trainer.begin(Episode(self._new(number), self._memory(number), self.seen(number), self._seed(number)))
         if self.progress.epoch:
             trainer.restore(self._resumed, self.progress.epoch)
         self._resumed = {}
         while trainer.epoch < self.config.train.epochs:
-            before = self.progress.seconds.get("train", 0.0)
             with self.timed("train"):
-                loss = trainer.train_epoch()
-            if not math.isfinite(loss):
-                raise ValueError(
-                    f"the loss is {loss} after epoch {trainer.epoch} of episode {number + 1}; lower learning.rate"
-                )
-            self.progress.epoch = trainer.epoch
-            record = self._record(number, trainer, loss, self.progress.seconds["train"] - before)
-            self.folder.record(record)
-            self.save(trainer.tensors())
-            if self.on_epoch is not None:
-                self.on_epoch(record)
+                begin = time.perf_counter()
+                loss = yield trainer
+                spent = time.perf_counter() - begin
+            self._after_epoch(number, loss, spent)
+
+    def _after_epoch(self, number: int, loss: float, spent: float) -> None:
+        trainer = self.trainer
+        if not math.isfinite(loss):
+            raise ValueError(
+                f"the loss is {loss} after epoch {trainer.epoch} of episode {number + 1}; lower learning.rate"
+            )
+        self.progress.epoch = trainer.epoch
+        record = self._record(number, loss, spent)
+        self.folder.record(record)
+        self.save(trainer.tensors())
+        self._tell(record)
+
+    def first(self) -> First:
+        """The model after the first episode, for runs that agree on it."""
+        tensors = {f"model.{name}": tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
+        return First(tensors, self.folder.records())
+
+    def take_first(self, first: First) -> None:
+        """The first episode as another run trained it."""
+        load_model(self.model, first.tensors)
+        self.progress.epoch = self.config.train.epochs
+        self.progress.seconds.setdefault("train", 0.0)
+        for record in first.records:
+            self.folder.record({**record, "shared": True})
+            self._tell({**record, "shared": True})
+
+    def _tell(self, record: Mapping[str, Any]) -> None:
+        if self.on_epoch is not None:
+            self.on_epoch(record)
+
+    def _seed(self, number: int) -> tuple[object, ...]:
+        return (self.config.seed, "episode", number)
 
     def seen(self, number: int) -> Tensor:
         """(classes,) which have come by episode `number`."""
@@ -113,21 +142,18 @@ class World:
             mask[list(episode.classes)] = True
         return mask.to(self.config.device)
 
-    def _material(self, number: int) -> Material:
-        """What is trained on: the new images, or all so far for the joint learner."""
+    def _new(self, number: int) -> Tensor:
+        """Rows of what is trained on: the new images, or all so far for the joint learner."""
         part = self.episodes[: number + 1] if self.learner.joint else self.episodes[number : number + 1]
-        images = torch.cat([episode.train_images for episode in part]).to(self.config.device)
-        labels = torch.cat([episode.train_labels for episode in part]).to(self.config.device)
-        mean, std = (torch.tensor(values, device=images.device) for values in (self.data.mean, self.data.std))
-        return Material(images, labels, mean, std, self.data.padding, self.data.flip)
+        return torch.cat([episode.train_rows for episode in part])
 
-    def _memory(self, number: int) -> Memory:
-        """What may be replayed: nothing in the first episode, and nothing for a learner that draws nothing."""
+    def _memory(self, number: int) -> Tensor:
+        """Rows of what may be replayed: none in the first episode, and none for a learner that draws nothing."""
         if number == 0 or not len(self.buffer) or not self.learner.draws:
-            first = self.episodes[0]
-            return Memory(first.train_images[:0].to(self.config.device), first.train_labels[:0].to(self.config.device))
-        held, labels = self.buffer.contents()
-        return Memory(held["image"].to(self.config.device), labels.to(self.config.device))
+            return torch.zeros(0, dtype=torch.int64)
+        held, _ = self.buffer.contents()
+        rows: Tensor = held["row"]
+        return rows
 
     def _random_picks(self, number: int) -> dict[int, list[int]]:
         """ER-ACE: random exemplars of the classes that are being learned, as many as the selection will keep."""
@@ -237,7 +263,8 @@ class World:
         held = {f"buffer.{name}": tensor for name, tensor in state["data"].items()}
         self.folder.save(self.progress, {**tensors, **held, "buffer-generator": state["generator"]})
 
-    def _record(self, number: int, trainer: EpisodeTrainer, loss: float, spent: float) -> dict[str, Any]:
+    def _record(self, number: int, loss: float, spent: float) -> dict[str, Any]:
+        trainer = self.trainer
         return {
             "episode": number + 1,
             "epoch": trainer.epoch,

@@ -7,21 +7,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .finetune import finetune
-from .step import Batch, cross_entropy
+from .finetune import finetune_loss
+from .step import Batch, Descent, apart, cross_entropy
 
 
-def er_ace(model: nn.Module, new: Batch, memory: Sequence[Batch], seen: Tensor) -> Tensor:
+def er_ace_loss(model: nn.Module, new: Batch, memory: Sequence[Batch], seen: Tensor) -> Tensor:
     """½ [CE(new, only the classes of this minibatch) + CE(memory, all classes seen)].
 
-    Two forwards, so that batch-norm sees new and memory apart.
+    Batch-norm sees new and memory apart.
     """
     if not memory:
-        return finetune(model, new, memory, seen)
+        return finetune_loss(model, new, memory, seen)
     (replayed,) = memory
+    logits_new, logits_memory = apart(model, [new.images, replayed.images])
     present = torch.zeros_like(seen).index_fill(0, new.labels, True)  # (classes,) those of this minibatch
-    loss_new = cross_entropy(model(new.images), new.labels, present)
-    loss_memory = cross_entropy(model(replayed.images), replayed.labels, seen)
-    loss = (loss_new + loss_memory) / 2
-    loss.backward()
-    return loss.detach()
+    loss_new = cross_entropy(logits_new, new.labels, present)
+    loss_memory = cross_entropy(logits_memory, replayed.labels, seen)
+    return (loss_new + loss_memory) / 2
+
+
+er_ace = Descent(er_ace_loss)

@@ -12,7 +12,10 @@ from .step import Batch, Gradients, cross_entropy, detached, leaves, logits_at
 
 
 def mir(count: int, rate: float) -> Gradients:
-    """ER's step with the `count` most interfered of the candidates; `rate` is that of the virtual step."""
+    """ER's step with the `count` most interfered of the candidates; `rate` is that of the virtual step.
+
+    It is captured on a GPU like any other, but not compiled: the virtual step is made of its own gradients.
+    """
 
     def gradients(model: nn.Module, new: Batch, memory: Sequence[Batch], seen: Tensor) -> Tensor:
         if not memory:

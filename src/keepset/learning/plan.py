@@ -14,17 +14,19 @@ from .augment import Draws, draw_crops
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of one epoch: row numbers and crops, for the new images and for each draw from the memory."""
+    """The steps of one epoch: which images, and how each is cropped. A step's new images come first, then each draw."""
 
-    new: Tensor
-    """(steps, batch) rows of the new images; a last short batch is dropped."""
-    memory: tuple[Tensor, ...]
-    """(steps, size) rows of the memory, one for each draw that the learner wants; none without a memory."""
-    crops: tuple[Draws, ...]
-    """For `new` and then each of `memory`, flat: the crop of row i of step s is entry s · size + i."""
+    rows: Tensor
+    """(steps, batch) of all images there are; a last short batch of new images is dropped."""
+    crops: Draws
+    """(steps, batch) each"""
 
     def __len__(self) -> int:
-        return len(self.new)
+        return len(self.rows)
+
+    def packed(self) -> Tensor:
+        """(steps, 4, batch) in one tensor: row, top, left and flip."""
+        return torch.stack([self.rows, self.crops.top, self.crops.left, self.crops.flip.long()], dim=1)
 
 
 def seed_of(*parts: object) -> int:
@@ -40,30 +42,43 @@ def generator_of(*parts: object) -> torch.Generator:
     return torch.Generator().manual_seed(seed_of(*parts))
 
 
+def batch_sizes(batch: int, draws: Sequence[int], held: int) -> tuple[int, ...]:
+    """How many new images a step, and how many for each draw from a memory of `held`; no draws without a memory.
+
+    A draw of more than the memory holds (MIR's candidates) is all of it, but never less than a batch.
+    """
+    return (batch, *(max(min(size, held), min(size, batch)) for size in draws if held))
+
+
 def plan_epoch(
-    count: int,
-    held: int,
-    batch: int,
-    draws: Sequence[int],
+    new: Tensor,
+    memory: Tensor,
+    sizes: Sequence[int],
     padding: int,
     flip: bool,
     seed: tuple[object, ...],
     epoch: int,
 ) -> Plan:
-    """One pass over `count` new images; `held` is the size of the memory; `seed` names run and episode."""
-    order = torch.randperm(count, generator=generator_of(*seed, "order", epoch))
-    steps = count // batch
-    # a draw of more than the memory holds (MIR's candidates) is all of it, but never less than a batch
-    sizes = [max(min(size, held), min(size, batch)) for size in draws] if held else []
-    memory = tuple(
-        endless(held, steps * size, epoch * steps * size, (*seed, "memory", number)).view(steps, size)
-        for number, size in enumerate(sizes)
+    """One pass over the rows `new`, with draws from the rows `memory`; `seed` names run and episode."""
+    batch, *draws = sizes
+    steps = len(new) // batch
+    order = torch.randperm(len(new), generator=generator_of(*seed, "order", epoch))
+    rows = [new[order[: steps * batch]]]
+    for number, size in enumerate(draws):
+        drawn = endless(len(memory), steps * size, epoch * steps * size, (*seed, "memory", number))
+        rows.append(memory[drawn])
+    crops = [
+        draw_crops(len(part), padding, flip, generator_of(*seed, "crops", number, epoch))
+        for number, part in enumerate(rows)
+    ]
+    return Plan(
+        _beside(rows, steps), Draws(*(_beside([vars(c)[name] for c in crops], steps) for name in vars(crops[0])))
     )
-    crops = tuple(
-        draw_crops(rows.numel(), padding, flip, generator_of(*seed, "crops", number, epoch))
-        for number, rows in enumerate((order[: steps * batch], *memory))
-    )
-    return Plan(order[: steps * batch].view(steps, batch), memory, crops)
+
+
+def _beside(parts: Sequence[Tensor], steps: int) -> Tensor:
+    """(steps, batch): what belongs to one step in one row."""
+    return torch.cat([part.view(steps, -1) for part in parts], dim=1)
 
 
 def endless(held: int, length: int, begin: int, seed: tuple[object, ...]) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TypeVar
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..checks import check_range, read_generator
+from .norm import Norm, Parts
 
 LARGEST = 2**20
 Network = TypeVar("Network", bound=nn.Module)
@@ -26,12 +28,19 @@ class Classifier(nn.Module, ABC):
         self.head: nn.Module = nn.Linear(size, classes)
 
     @abstractmethod
-    def features(self, images: Tensor) -> Tensor:
-        """(b, d): what the head reads."""
+    def features(self, images: Tensor, parts: Parts = ()) -> Tensor:
+        """(b, d): what the head reads; batch-norm takes the statistics of each part of the batch by itself."""
 
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(images))
+    def forward(self, images: Tensor, parts: Parts = ()) -> Tensor:
+        logits: Tensor = self.head(self.features(images, parts))
         return logits
+
+
+def through(layers: Iterable[nn.Module], maps: Tensor, parts: Parts) -> Tensor:
+    """The maps after all layers."""
+    for layer in layers:
+        maps = layer(maps, parts) if isinstance(layer, (Norm, Block)) else layer(maps)
+    return maps
 
 
 class Block(nn.Module):
@@ -40,16 +49,16 @@ class Block(nn.Module):
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
         self.convolution1 = nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(after)
+        self.norm1 = Norm(after)
         self.convolution2 = nn.Conv2d(after, after, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(after)
+        self.norm2 = Norm(after)
         self.shortcut = nn.Sequential()
         if stride != 1 or before != after:
-            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), Norm(after))
 
-    def forward(self, maps: Tensor) -> Tensor:
-        inner = functional.relu(self.norm1(self.convolution1(maps)))
-        return functional.relu(self.norm2(self.convolution2(inner)) + self.shortcut(maps))
+    def forward(self, maps: Tensor, parts: Parts = ()) -> Tensor:
+        inner = functional.relu(self.norm1(self.convolution1(maps), parts))
+        return functional.relu(self.norm2(self.convolution2(inner), parts) + through(self.shortcut, maps, parts))
 
 
 class ResNet18(Classifier):
@@ -57,21 +66,18 @@ class ResNet18(Classifier):
 
     def __init__(self, classes: int, width: int, channels: int) -> None:
         super().__init__(8 * width, classes)
-        self.stem = nn.Sequential(
-            nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
-        )
+        self.stem = nn.Sequential(nn.Conv2d(channels, width, 3, padding=1, bias=False), Norm(width), nn.ReLU())
         blocks = [Block(width, width, 1), Block(width, width, 1)]
         for before in (width, 2 * width, 4 * width):
             blocks += [Block(before, 2 * before, 2), Block(2 * before, 2 * before, 1)]
         self.blocks = nn.Sequential(*blocks)
 
-    def features(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor, parts: Parts = ()) -> Tensor:
         """(b, 8 · width)."""
-        convolution, norm, relu = self.stem
+        convolution, *rest = self.stem
         weight: Tensor = convolution.weight  # type: ignore[assignment]
         maps: Tensor = as_product(images, weight) if images.is_cuda else convolution(images)
-        maps = self.blocks(relu(norm(maps)))
-        return maps.mean((2, 3))
+        return through([*rest, *self.blocks], maps, parts).mean((2, 3))
 
 
 def as_product(images: Tensor, weight: Tensor) -> Tensor:
@@ -98,20 +104,19 @@ class SmallNet(Classifier):
         super().__init__(128, classes)
         self.body = nn.Sequential(
             nn.Conv2d(channels, 16, 3, padding=1, bias=False),
-            nn.BatchNorm2d(16),
+            Norm(16),
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Conv2d(16, 32, 3, padding=1, bias=False),
-            nn.BatchNorm2d(32),
+            Norm(32),
             nn.ReLU(),
             nn.AdaptiveAvgPool2d(2),
             nn.Flatten(),
         )
 
-    def features(self, images: Tensor) -> Tensor:
+    def features(self, images: Tensor, parts: Parts = ()) -> Tensor:
         """(b, 128)."""
-        features: Tensor = self.body(images)
-        return features
+        return through(self.body, images, parts)
 
 
 def resnet18(

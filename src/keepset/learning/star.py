@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from ..checks import read_generator
 from .step import (
     Batch,
-    Gradients,
     Learner,
     LearnerSettings,
+    Prepared,
     add_gradients,
     detached,
     leaves,
@@ -28,18 +28,23 @@ def star(learner: Learner, settings: LearnerSettings) -> Learner:
     The directions of the noise are drawn once an episode, in `prepare`, and stay as they are within it.
     """
 
-    def begin(model: nn.Module, generator: torch.Generator) -> Gradients:
-        own = learner.prepare(model, generator)
-        noise = random_directions(model, generator)
+    def begin(model: nn.Module, compiled: bool) -> Prepared:
+        own = learner.ready(model, compiled)
+        noise = {name: torch.zeros_like(weight) for name, weight in leaves(model).items() if weight.ndim >= 2}
+
+        def draw(generator: torch.Generator) -> None:
+            own.draw(generator)
+            for name, direction in random_directions(model, generator).items():
+                noise[name].copy_(direction)
 
         def gradients(model: nn.Module, new: Batch, memory: Sequence[Batch], seen: Tensor) -> Tensor:
             if not memory:
-                return own(model, new, memory, seen)
+                return own.gradients(model, new, memory, seen)
             *others, replayed = memory
             steadiness = star_gradients(model, replayed, seen, noise, settings)
-            return own(model, new, others, seen) + steadiness
+            return own.gradients(model, new, others, seen) + steadiness
 
-        return gradients
+        return Prepared(gradients, draw)
 
     return replace(
         learner,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..checks import check_range, positive_number
+from .resnet import Classifier
 
 LARGEST = 2**31
 
@@ -30,7 +32,32 @@ seen: (classes,) bool, the classes seen so far, those of this episode included. 
 shape, so that a step can be captured and played again: what depends on the data is a mask, never a branch.
 """
 
-Begin = Callable[[nn.Module, torch.Generator], Gradients]
+Loss = Callable[[nn.Module, Batch, Sequence[Batch], Tensor], Tensor]
+"""The same arguments -> a loss to be differentiated."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """The gradients of a loss."""
+
+    loss: Loss
+
+    def __call__(self, model: nn.Module, new: Batch, memory: Sequence[Batch], seen: Tensor) -> Tensor:
+        loss = self.loss(model, new, memory, seen)
+        loss.backward()
+        return loss.detach()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A learner made ready for one model; `draw` draws anew, in place, what it draws once an episode."""
+
+    gradients: Gradients
+    draw: Callable[[torch.Generator], None]
+
+
+Begin = Callable[[nn.Module, bool], Prepared]
+"""(model, whether to compile) -> the learner made ready."""
 
 
 @dataclass(frozen=True)
@@ -77,19 +104,51 @@ class Learner:
     joint: bool = False
     """Whether it trains on all data so far instead of replaying."""
     begin: Begin | None = None
-    """Makes the step of one episode, for a learner that draws something once an episode; None: `gradients` is it."""
+    """Makes it ready, for a learner that draws something once an episode; None: `gradients` is the step."""
+
+    def ready(self, model: nn.Module, compiled: bool = False) -> Prepared:
+        """For as many episodes as there are: before each, `draw` what is drawn once an episode."""
+        if self.begin is not None:
+            return self.begin(model, compiled)
+        return Prepared(compiled_descent(self.gradients) if compiled else self.gradients, lambda _: None)
 
     def prepare(self, model: nn.Module, generator: torch.Generator) -> Gradients:
         """The step of one episode. All that a learner draws is drawn here: the step itself draws nothing.
 
         The same generator state gives the same step, so an episode that is resumed must prepare as it did at first.
         """
-        return self.gradients if self.begin is None else self.begin(model, generator)
+        prepared = self.ready(model)
+        prepared.draw(generator)
+        return prepared.gradients
+
+
+def compiled_descent(gradients: Gradients) -> Gradients:
+    """With its loss compiled, if it descends one; any other step is as it was."""
+    return Descent(_compiled(gradients.loss)) if isinstance(gradients, Descent) else gradients
+
+
+@functools.cache
+def _compiled(loss: Loss) -> Loss:
+    """Compiled once for all runs of a process."""
+    return torch.compile(loss, dynamic=False)
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
     """The batches one after the other."""
     return Batch(torch.cat([batch.images for batch in batches]), torch.cat([batch.labels for batch in batches]))
+
+
+def apart(model: nn.Module, batches: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The logits of each batch, batch-norm's statistics taken of each by itself, as by a forward each.
+
+    A network of ours does it in one forward, which keeps a GPU busier; any other has one forward for each.
+    """
+    if not isinstance(model, Classifier):
+        return tuple(model(batch) for batch in batches)
+    sizes = tuple(len(batch) for batch in batches)
+    logits: Tensor = model(torch.cat(list(batches)), sizes)
+    split: tuple[Tensor, ...] = logits.split(sizes)
+    return split
 
 
 def masked(logits: Tensor, seen: Tensor) -> Tensor:

@@ -1,18 +1,25 @@
-"""Train one episode: the trainer owns the draws, the optimiser and the schedule; the learner owns the loss."""
+"""Train episodes: the trainer owns the draws, the optimiser and the schedule; the learner owns the loss.
+
+A step reads and writes tensors that stay where they are, counts for itself where in the epoch it is, and reads nothing
+back. On a CPU it runs as it is written; on a GPU it is captured once as a CUDA graph, which serves all episodes.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from ..checks import check_choice, check_range
-from .augment import augment
-from .plan import Plan, generator_of, plan_epoch
-from .step import Batch, Gradients, Learner
+from .augment import Draws, augment
+from .capture import captured, restorer
+from .plan import batch_sizes, generator_of, plan_epoch
+from .step import Batch, Learner
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ class TrainSettings:
 
 @dataclass(frozen=True)
 class Material:
-    """Images to train on, with what is needed to augment them."""
+    """All images there are to train on, with what is needed to augment them; runs may share it."""
 
     images: Tensor
     """(n, c, h, w) uint8"""
@@ -54,15 +61,28 @@ class Material:
 
 
 @dataclass(frozen=True)
-class Memory:
+class Episode:
+    """What one episode trains on: rows of the material, on the CPU, the classes seen, and what seeds its draws."""
+
+    new: Tensor
+    memory: Tensor
     """What may be replayed; empty in the first episode."""
+    seen: Tensor
+    seed: tuple[object, ...]
 
-    images: Tensor
-    labels: Tensor
+
+@dataclass(frozen=True)
+class Engine:
+    """How steps are run on a GPU; on a CPU they run as they are written."""
+
+    capture: bool = True
+    """As a CUDA graph."""
+    compile: bool = True
+    """With the loss compiled."""
 
 
-class EpisodeTrainer:
-    """One episode, epoch by epoch, so that it can be saved and taken up between any two."""
+class Trainer:
+    """Trains one model, episode after episode, epoch by epoch, so that it can be saved and taken up between any two."""
 
     def __init__(
         self,
@@ -70,23 +90,50 @@ class EpisodeTrainer:
         learner: Learner,
         settings: TrainSettings,
         material: Material,
-        memory: Memory,
-        seen: Tensor,
-        seed: tuple[object, ...],
+        engine: Engine | None = None,
     ) -> None:
-        self.model, self.learner, self.settings = model, learner, settings
-        self.material, self.memory, self.seen, self.seed = material, memory, seen, seed
+        self.model, self.learner, self.settings, self.material = model, learner, settings, material
+        self.device = material.images.device
+        self.engine = engine or Engine()
+        on_gpu = self.device.type == "cuda"
+        self.stream = torch.cuda.Stream() if on_gpu else None
+        if on_gpu:  # the layout of the tensor cores
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._compiled = on_gpu and self.engine.compile
+        self._prepared = learner.ready(model, self._compiled)
+        self._rate = torch.tensor(learner.rate, device=self.device)
         self.optimiser = torch.optim.SGD(
             model.parameters(),
-            lr=learner.rate,
+            lr=self._rate if on_gpu else learner.rate,
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
             nesterov=settings.momentum > 0,
+            fused=True if on_gpu else None,
         )
-        self.gradients: Gradients = learner.prepare(model, generator_of(*seed, "learner"))
-        self.epoch = 0
-        self.steps = len(material.images) // settings.batch
+        self._plan, self._losses = torch.zeros(0, device=self.device), torch.zeros(0, device=self.device)
+        self._place = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._seen = torch.zeros(0, dtype=torch.bool, device=self.device)
+        self._replay: Callable[[], None] | None = None
+        self.epoch = self.steps = self._taken = 0
+        self.sizes: tuple[int, ...] = ()
+
+    # ------------------------------------------------------------ episodes and epochs
+
+    def begin(self, episode: Episode) -> None:
+        """A new episode: a fresh optimiser and schedule, and whatever the learner draws once an episode."""
+        self.episode, self.epoch = episode, 0
+        self.steps = len(episode.new) // self.settings.batch
         """Steps an epoch."""
+        sizes = batch_sizes(self.settings.batch, self.learner.draws, len(episode.memory))
+        if sizes != self.sizes:
+            self.sizes, self._replay = sizes, None
+        for weight in self.model.parameters():
+            momentum = self.optimiser.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
+            momentum.zero_()
+        self._prepared.draw(generator_of(*episode.seed, "learner"))
+        if len(self._seen) != len(episode.seen):
+            self._seen = episode.seen.to(self.device)
+        self._seen.copy_(episode.seen)
 
     def rate(self, epoch: int) -> float:
         """× decay once `decay_at` of the epochs are over: after 66 of 100, after 7 of 10. `epoch` counts from 0."""
@@ -95,72 +142,115 @@ class EpisodeTrainer:
 
     def train_epoch(self) -> float:
         """One pass over the new images; the mean loss."""
-        plan = plan_epoch(
-            len(self.material.images),
-            len(self.memory.images),
-            self.settings.batch,
-            self.learner.draws,
-            self.material.padding,
-            self.material.flip,
-            self.seed,
-            self.epoch,
-        )
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.rate(self.epoch)
-        self.model.train()
-        losses = []
-        with torch.enable_grad():  # whatever the caller is in the middle of
-            for step in range(len(plan)):
-                losses.append(self._step(plan, step))
-        self.epoch += 1
-        return float(torch.stack(losses).mean()) if losses else 0.0
+        self.begin_epoch()
+        for _ in range(self.steps):
+            self.advance()
+        return self.end_epoch()
 
-    def _step(self, plan: Plan, step: int) -> Tensor:
-        new = self._batch(self.material.images, self.material.labels, plan, 0, plan.new[step], step)
-        memory = [
-            self._batch(self.memory.images, self.memory.labels, plan, 1 + number, rows[step], step)
-            for number, rows in enumerate(plan.memory)
-        ]
+    def begin_epoch(self) -> None:
+        """Draw all that is random in the epoch, and lay it where the steps will look for it."""
+        material, episode = self.material, self.episode
+        plan = plan_epoch(
+            episode.new, episode.memory, self.sizes, material.padding, material.flip, episode.seed, self.epoch
+        )
+        self._lay(plan.packed())
+        self._place.zero_()
+        self._taken = 0
+        rate = self.rate(self.epoch)
+        self._rate.fill_(rate)
+        if self.device.type != "cuda":
+            for group in self.optimiser.param_groups:
+                group["lr"] = rate
+        self.model.train()
+        if self.device.type == "cuda" and self.engine.capture and self._replay is None and self.steps:
+            self._replay = captured(self._step, self._moving(), stream=self.stream, fastest=False)
+
+    def advance(self) -> None:
+        """One step, the next one of the epoch; nothing once the epoch is over."""
+        if self._taken == self.steps:
+            return
+        self._taken += 1
+        with torch.enable_grad():  # whatever the caller is in the middle of
+            (self._replay or self._step)()
+
+    def end_epoch(self) -> float:
+        """The mean loss of the epoch."""
+        self.epoch += 1
+        return float(self._losses[: self.steps].mean()) if self.steps else 0.0
+
+    def _lay(self, packed: Tensor) -> None:
+        """Into the tensor of the epoch before, if it has the room: a captured step knows no other."""
+        if self._plan.shape[1:] != packed.shape[1:] or len(self._plan) < len(packed):
+            self._plan, self._losses = packed.to(self.device), torch.zeros(len(packed), device=self.device)
+            self._replay = None
+        self._plan[: len(packed)].copy_(packed)
+
+    def kept(self) -> Callable[[], None]:
+        """What puts everything back as it is now, were steps taken in between: for measuring."""
+        restore, taken = restorer(self._moving()), self._taken
+
+        def put_back() -> None:
+            restore()
+            self._taken = taken
+
+        return put_back
+
+    # ------------------------------------------------------------ one step
+
+    def _step(self) -> None:
+        gather = _compiled_gather() if self._compiled else gathered
+        images, labels = gather(self.material, self._plan, self._place)
+        parts = zip(images.split(self.sizes), labels.split(self.sizes), strict=True)
+        new, *memory = (Batch(*part) for part in parts)
         self.optimiser.zero_grad(set_to_none=True)
         with self._autocast():
-            loss = self.gradients(self.model, new, memory, self.seen)
+            loss = self._prepared.gradients(self.model, new, memory, self._seen)
         self.optimiser.step()
-        return loss.detach()
-
-    def _batch(self, images: Tensor, labels: Tensor, plan: Plan, source: int, rows: Tensor, step: int) -> Batch:
-        """Rows of a step, cropped and flipped as planned."""
-        crops = plan.crops[source].part(step * len(rows), (step + 1) * len(rows))
-        rows = rows.to(images.device)
-        material = self.material
-        return Batch(augment(images[rows], crops, material.padding, material.mean, material.std), labels[rows])
+        self._losses.index_copy_(0, self._place, loss[None].float())
+        self._place += 1
 
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        device = self.seen.device.type
         wanted = self.settings.precision
-        if wanted == "float32" or (wanted == "auto" and device != "cuda"):
+        if wanted == "float32" or (wanted == "auto" and self.device.type != "cuda"):
             return contextlib.nullcontext()
-        return torch.autocast(device, torch.bfloat16)
+        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)  # a graph must not keep the casts
 
     # ------------------------------------------------------------ saving
+
+    def _moving(self) -> list[Tensor]:
+        """All that a step changes."""
+        return [*self.tensors().values(), self._place]
 
     def tensors(self) -> dict[str, Tensor]:
         """Model and momentum, by name: all that changes from epoch to epoch."""
         found = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
-        for name, parameter in self.model.named_parameters():
-            momentum = self.optimiser.state.get(parameter, {}).get("momentum_buffer")
-            if momentum is not None:
-                found[f"momentum.{name}"] = momentum
+        for name, weight in self.model.named_parameters():
+            found[f"momentum.{name}"] = self.optimiser.state[weight]["momentum_buffer"]
         return found
 
+    @torch.no_grad()
     def restore(self, tensors: dict[str, Tensor], epoch: int) -> None:
-        """Go on after `epoch` epochs."""
-        load_model(self.model, tensors)
-        for name, parameter in self.model.named_parameters():
-            if f"momentum.{name}" in tensors:
-                self.optimiser.state[parameter]["momentum_buffer"] = tensors[f"momentum.{name}"].to(parameter.device)
+        """Go on after `epoch` epochs of the episode that was begun."""
+        for name, tensor in self.tensors().items():
+            tensor.copy_(tensors[name])
         self.epoch = epoch
 
 
-def load_model(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+def gathered(material: Material, plan: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+    """The images of a step, cropped and flipped as planned, and their labels; plan: (steps, 4, batch)."""
+    rows, top, left, flip = plan.index_select(0, place)[0]
+    crops = Draws(top, left, flip.bool())
+    images = augment(material.images[rows], crops, material.padding, material.mean, material.std)
+    if images.is_cuda:  # the layout of the tensor cores
+        images = images.contiguous(memory_format=torch.channels_last)
+    return images, material.labels[rows]
+
+
+@functools.cache
+def _compiled_gather() -> Callable[[Material, Tensor, Tensor], tuple[Tensor, Tensor]]:
+    return torch.compile(gathered, dynamic=False)
+
+
+def load_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     prefix = "model."
     model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..embed import embed
 from ..learning.augment import normalise
+from ..learning.capture import captured
 from ..learning.models import make_model
 from ..learning.plan import generator_of
 from ..learning.resnet import Classifier, initialise
@@ -32,7 +33,6 @@ from .settings import Pretraining, resolved_precision
 
 OnEpoch = Callable[[Mapping[str, Any]], object]
 SAVE_EVERY = 20.0  # seconds between checkpoints: a kill costs no more than this
-WARM_STEPS = 3  # before a capture: compiling, and choosing convolutions
 REFERENCE_BATCH = 256  # the learning rate is given for this many images a step
 
 
@@ -116,7 +116,7 @@ class Pretrainer:
             self._plan[name].copy_(drawn)
         with torch.enable_grad():  # whatever the caller is in the middle of
             if self.capture and self._run == self._step:
-                self._run = self._captured()
+                self._run = captured(self._step, [*self._moving().values(), self._place], fastest=True)
             self._place.zero_()
             for _ in range(self.steps):
                 self._run()
@@ -156,25 +156,6 @@ class Pretrainer:
         self._losses.index_copy_(0, self._place, loss.detach()[None])
         self._place += 1
 
-    def _captured(self) -> Callable[[], object]:
-        """The step as a CUDA graph. What the steps before the capture moved is put back."""
-        kept = [(tensor, tensor.clone()) for tensor in self._moving().values()]
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside), _fastest_convolutions():
-            for _ in range(WARM_STEPS):
-                self._place.zero_()
-                self._step()
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        self.optimiser.zero_grad()
-        with torch.cuda.graph(graph):
-            self._step()
-        with torch.no_grad():
-            for tensor, before in kept:
-                tensor.copy_(before)
-        return graph.replay
-
     def _autocast(self) -> contextlib.AbstractContextManager[object]:
         device, wanted = self.images.device.type, resolved_precision(self.settings, self.images.device)
         if wanted == "float32":
@@ -211,17 +192,6 @@ class Pretrainer:
             for name, tensor in moving.items():
                 tensor.copy_(tensors[name])
         self.epoch, self._upcoming = int(about["epoch"]), {}
-
-
-@contextlib.contextmanager
-def _fastest_convolutions() -> Iterator[None]:
-    """cuDNN tries what it has and keeps the fastest: its guess took 0.19 ms for one of the 19 convolutions."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
 
 
 def _loss(network: Classifier, method: Method, images: Tensor, draws: Draws, mean: Tensor, std: Tensor) -> Tensor:

@@ -1,0 +1,173 @@
+"""Many runs of one command, several at a time: their epochs are trained together, everything else run by run."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..checks import check_range
+from ..learning import fleet
+from ..learning.trainer import Engine, Trainer
+from .config import RunConfig
+from .results import RunFolder
+from .run import Life, life
+from .shared import Shared
+from .world import Told, World
+
+Watcher = Callable[[int], Mapping[str, Told]]
+"""The number of a run -> `on_epoch` and `on_view` of it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that could not be finished; the others were."""
+
+    config: RunConfig
+    error: Exception
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a fleet advances: runs side by side, and steps of all of them together."""
+
+    runs: int
+    run_steps: int
+    seconds: float
+
+
+@dataclass
+class Running:
+    """A run under way: what it asks for next, or how it ended."""
+
+    number: int
+    world: World
+    epochs: Life
+    trainer: Trainer | None = None
+    ended: bool = False
+    failure: Exception | None = field(default=None)
+
+    def proceed(self, outcome: float | Exception | None) -> None:
+        """Go on until the next epoch is asked for."""
+        try:
+            if isinstance(outcome, Exception):
+                raise outcome
+            self.trainer = self.epochs.send(outcome)
+        except StopIteration:
+            self.ended = True
+        except Exception as error:  # whatever it is, it is this run's alone
+            self.ended, self.failure = True, error
+
+
+def run_all(
+    configs: Sequence[RunConfig],
+    out: str | Path,
+    *,
+    again: bool = False,
+    side_by_side: int | str = "auto",
+    watch: Watcher = lambda _: {},
+    on_pace: Callable[[Pace], object] | None = None,
+    engine: Engine | None = None,
+) -> list[dict[str, Any] | Failure]:
+    """Every run's result, in the order of the configs, or why it failed; finished runs are read back.
+
+    side_by_side: how many at a time; `auto`: by memory and a short measurement on a GPU, one after the other on a CPU.
+    """
+    if side_by_side != "auto":
+        check_range("side_by_side", side_by_side, 1, 1024, "runs at a time, or auto")
+    group = SideBySide(configs, Path(out), again, watch, on_pace, engine)
+    return group.run(None if side_by_side == "auto" else int(side_by_side))
+
+
+class SideBySide:
+    """Runs that wait, that are under way, and that have ended."""
+
+    def __init__(
+        self,
+        configs: Sequence[RunConfig],
+        out: Path,
+        again: bool,
+        watch: Watcher,
+        on_pace: Callable[[Pace], object] | None,
+        engine: Engine | None,
+    ) -> None:
+        self.out, self.again, self.watch, self.on_pace, self.engine = out, again, watch, on_pace, engine
+        self.waiting, self.running = deque(enumerate(configs)), list[Running]()
+        self.results: dict[int, dict[str, Any] | Failure] = {}
+        self.shared = Shared(configs)
+
+    def run(self, limit: int | None) -> list[dict[str, Any] | Failure]:
+        """All of them, at most `limit` at a time; None: as many as are found to be best."""
+        measured = limit is not None
+        self._start(limit or 1)
+        if limit is None:
+            limit = self._room()
+        while self.waiting or self.running:
+            self._start(limit)
+            if not measured and self._all_ask():
+                limit, measured = self._best(), True
+            self._advance(limit)
+            self._settle()
+        return [self.results[number] for number in sorted(self.results)]
+
+    def _start(self, limit: int) -> None:
+        """Begin runs until `limit` are under way; finished ones are read back on the way."""
+        while self.waiting and len(self.running) < limit:
+            number, config = self.waiting.popleft()
+            folder = RunFolder(self.out, config)
+            try:
+                if folder.finished and not self.again:
+                    self.results[number] = folder.result()
+                    continue
+                world = World(config, folder, self.shared, engine=self.engine, **self.watch(number))
+            except Exception as error:  # whatever it is, it is this run's alone
+                self.results[number] = Failure(config, error)
+                continue
+            self.running.append(Running(number, world, life(world, self.shared)))
+            self.running[-1].proceed(None)
+            self._settle()
+
+    def _advance(self, limit: int) -> None:
+        """An epoch of those that ask for one, together; the others only look whether they can go on."""
+        asking = [each for each in self.running if each.trainer is not None][:limit]
+        trainers = [each.trainer for each in asking if each.trainer is not None]
+        begin = time.perf_counter()
+        outcomes = fleet.train_epoch(trainers)
+        spent = time.perf_counter() - begin
+        if self.on_pace is not None and trainers:
+            self.on_pace(Pace(len(trainers), sum(trainer.steps for trainer in trainers), spent))
+        for each, outcome in zip(asking, outcomes, strict=True):
+            each.proceed(outcome)
+        for each in self.running:
+            if each.trainer is None and not each.ended:
+                each.proceed(None)
+
+    def _settle(self) -> None:
+        """Take down how runs ended."""
+        for each in [each for each in self.running if each.ended]:
+            self.running.remove(each)
+            config, failure = each.world.config, each.failure
+            if failure is None:
+                self.results[each.number] = each.world.folder.finish(each.world.progress)
+            else:
+                self.results[each.number] = Failure(config, failure)
+
+    # ------------------------------------------------------------ how many
+
+    def _room(self) -> int:
+        """As many as memory holds; one on a CPU."""
+        first = self.running[0].trainer if self.running else None
+        return 1 if first is None else fleet.room_for(first)
+
+    def _all_ask(self) -> bool:
+        """Whether a measurement would see all that are to run side by side."""
+        return len(self.running) > 1 and all(each.trainer is not None for each in self.running)
+
+    def _best(self) -> int:
+        trainers = [each.trainer for each in self.running if each.trainer is not None]
+        for trainer in trainers:
+            fleet.begin(trainer)
+        return fleet.best_number(trainers)
