@@ -205,7 +205,7 @@ def test_lars__steps_as_on_the_cpu(compiled: bool, clip: bool) -> None:
     moved = []
     for device in ("cpu", "cuda"):
         weights = [torch.nn.Parameter(values.to(device)) for values in start]
-        optimiser = LARS(weights, rule, compiled=compiled and device == "cuda")
+        optimiser = LARS(weights, rule, compiling=compiled and device == "cuda")
         for step in gradients:
             for weight, gradient in zip(weights, step, strict=True):
                 weight.grad = gradient.to(device)

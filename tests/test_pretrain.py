@@ -389,9 +389,15 @@ def test_pretraining__fewer_images_than_a_batch(train: Train, settings: Any, cou
     [
         (make_images(1), "images must hold at least 2, .* got 1"),
         (make_images(0), "images must hold at least 2, .* got 0"),
-        (make_images().float(), r"images must be uint8 of shape \(n, channels, height, width\), got torch.float32"),
+        (
+            make_images().float(),
+            r"images must be uint8 of shape \(n, 1 or 3 channels, height, width\), got torch.float32",
+        ),
         (make_images()[:, 0], r"images must be uint8 .* got torch.uint8 of shape \(40, 8, 8\)"),
-        (make_images(channels=2), r"images must be uint8 of shape \(b, 1, h, w\) or \(b, 3, h, w\)"),
+        (
+            make_images(channels=2),
+            r"images must be uint8 of shape \(n, 1 or 3 channels, .* got torch.uint8 of shape \(40, 2, 8, 8\)",
+        ),
     ],
     ids=["one", "none", "float", "flat", "two channels"],
 )

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from keepset.commands.progress import bars, quality_line, told_of_epochs, told_of_views, view_name
+from keepset.commands.progress import RunDisplay, bars, quality_line, told_of_views, view_name
 from keepset.experiment.config import make_config
+from keepset.experiment.side_by_side import Pace
 
 CONFIGS = [make_config(flags={"seed": seed, "train": {"epochs": 3}, "device": "cpu"}) for seed in (0, 1)]
 
@@ -82,7 +83,7 @@ def test_log__waiting_is_told(capsys: Any) -> None:
 
 
 def test_log__the_last_epoch_of_an_episode(capsys: Any) -> None:
-    told = told_of_epochs(None, CONFIGS, 1)
+    told = RunDisplay(None, CONFIGS).watch(1)["on_epoch"]
     for episode, accuracies in ((1, []), (2, [0.75])):
         for epoch in (1, 2, 3):
             told(trained(episode, epoch, accuracies))
@@ -169,11 +170,23 @@ def test_terminal__a_bar_for_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = terminal(monkeypatch)
     with bars() as progress:
         assert progress is not None
-        told = told_of_epochs(progress, CONFIGS, 1)
-        assert progress.tasks == [], "none for a run that is read back"
-        told(trained(2, 1, [0.75]))
-        (task,) = progress.tasks
+        display = RunDisplay(progress, CONFIGS)
+        assert [task.description for task in progress.tasks] == ["all runs"], "none for a run that is read back"
+        display.watch(1)["on_epoch"](trained(2, 1, [0.75]))
+        display.pace(Pace(runs=2, run_steps=300, seconds=0.5))
+        all_runs, task = progress.tasks
         assert (task.completed, task.total) == (4, 6)
         assert task.description == "2/2 er-ace mers |M|=50 seed 1"
+        assert (all_runs.completed, all_runs.total) == (1, 12)
         progress.refresh()
     assert "episode 2/2 epoch 1 13 steps/s AA 75.0" in shown(screen)
+    assert "2 side by side, 600 run-steps/s" in shown(screen)
+
+
+def test_terminal__one_run_has_no_bar_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal(monkeypatch)
+    with bars() as progress:
+        assert progress is not None
+        display = RunDisplay(progress, CONFIGS[:1])
+        display.pace(Pace(runs=1, run_steps=300, seconds=0.5))
+        assert progress.tasks == []

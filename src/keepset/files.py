@@ -23,10 +23,7 @@ Array = np.ndarray[Any, Any] | Tensor
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in place; on any failure `path` is as before."""
     path = Path(path)
-    if not path.parent.is_dir():
-        raise ValueError(f"cannot write {path}: the folder {path.parent} does not exist; make it first")
-    if path.is_dir():
-        raise ValueError(f"cannot write {path}: it is a folder; name a file")
+    check_place(path)
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
     except OSError as error:
@@ -44,6 +41,14 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def check_place(path: Path) -> None:
+    """Refuse a path that no file can be written to, before the work that would fill it."""
+    if not path.parent.is_dir():
+        raise ValueError(f"cannot write {path}: the folder {path.parent} does not exist; make it first")
+    if path.is_dir():
+        raise ValueError(f"cannot write {path}: it is a folder; name a file")
 
 
 def _umask() -> int:
@@ -82,7 +87,7 @@ def read_array(spec: str | Path) -> tuple[str, Array]:
     except ValueError as error:  # numpy's own, for a truncated file, a foreign one, or one that holds objects
         known = str(error).startswith(str(path))
         raise error if known else ValueError(_damaged(path, error)) from None
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(_damaged(path, error)) from None
 
 
@@ -94,7 +99,7 @@ def array_names(path: str | Path) -> list[str]:
     try:
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             return list(file.files)
-    except (ValueError, AttributeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, AttributeError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(_damaged(path, error)) from None
 
 

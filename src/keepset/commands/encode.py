@@ -118,12 +118,14 @@ def _encode_pool(
     names: Path | None,
 ) -> None:
     from ..data.pool import read_pool, read_targets
-    from ..files import write_atomically
+    from ..files import check_place, write_atomically
     from ..views import neighbour_accuracy
 
     if output is None:
         raise ValueError("-o must name a file for the embedding, such as -o simclr.npy")
     _check_output(output)
+    if names is not None:
+        check_place(names)
     if len(encoders) != 1:
         raise ValueError(f"--encoder must be one for a folder or file, got {', '.join(encoders) or 'none'}")
     _check_encoders(encoders)
@@ -132,10 +134,12 @@ def _encode_pool(
     made = _make(config, encoders[0], pool.images, pool.mirrored, {})
     _write_array(output, made.features)
     if names is not None:
-        write_atomically(names, lambda path: path.write_text("".join(f"{name}\n" for name in pool.names)))
+        write_atomically(
+            names, lambda path: path.write_text("".join(f"{name}\n" for name in pool.names), encoding="utf-8")
+        )
     count, size = made.features.shape
     say(f"{count} x {size} written to {output}{_kept(made)}")
-    if targets is not None:
+    if targets is not None and count > 1:
         say(f"20-NN accuracy {100 * neighbour_accuracy(made.features, targets):.1f} %")
 
 
@@ -144,8 +148,11 @@ def _kept(made: Made) -> str:
 
 
 def _check_output(output: Path) -> None:
+    from ..files import check_place
+
     if output.suffix != ".npy":
         raise ValueError(f"--output must end in .npy, got {output}")
+    check_place(output)
 
 
 def _write_array(output: Path, features: Tensor) -> None:

@@ -91,6 +91,7 @@ def _epoch_line(name: str, epochs: int, record: Mapping[str, Any]) -> None:
 def told_of_views(progress: Progress | None) -> Told:
     """What shows a view that is being learned: one bar, which comes and goes; its quality is a line in a log."""
     tasks: list[TaskID] = []
+    tenths: dict[str, int] = {}  # of each view, told so far
 
     def update(record: Mapping[str, Any]) -> None:
         if "waiting" in record:
@@ -106,7 +107,7 @@ def told_of_views(progress: Progress | None) -> Told:
                 progress.remove_task(tasks.pop())
             if progress is None and record.get("entry"):
                 warn(quality_line(record))
-        elif _tenth(record):
+        elif _another_tenth(record, tenths):
             left = f", {record['seconds left']:.0f} s left" if "seconds left" in record else ""
             loss = f" loss {record['loss']:.3f}" if "loss" in record else ""
             warn(f"{view_name(record)}: {record['epoch']}/{record['epochs']}{loss}{left}")
@@ -124,7 +125,8 @@ def quality_line(record: Mapping[str, Any]) -> str:
     return f"{view_name(record)}: {accuracy}cache entry {record['entry'][:8]}"
 
 
-def _tenth(record: Mapping[str, Any]) -> bool:
-    """Whether another tenth of the epochs is over."""
-    done, total = record["epoch"], record["epochs"]
-    return bool(10 * done // total > 10 * (done - 1) // total)
+def _another_tenth(record: Mapping[str, Any], tenths: dict[str, int]) -> bool:
+    """Whether another tenth is over since this view's last record; images come in batches and pass tenths."""
+    name, done = view_name(record), 10 * record["epoch"] // record["epochs"]
+    before, tenths[name] = tenths.get(name, 0), done
+    return bool(done != before)

@@ -44,14 +44,14 @@ def read_pool(source: str, image_size: int) -> Pool:
         return _from_folder(path, image_size)
     if path.suffix not in (".npy", ".npz") and ".npz:" not in source:
         raise ValueError(f"{source} must be a data set of keepset ls, a folder of images, .npy, .npz or .npz:key")
-    images, labels = _from_file(source)
+    images, labels = _from_file(str(path))
     return Pool(images, tuple(str(row) for row in range(len(images))), labels)
 
 
 def _from_folder(folder: Path, image_size: int) -> Pool:
     check_pillow()
     check_range("image_size", image_size, 1, LARGEST, "pixels a side")
-    files = sorted(file for file in folder.rglob("*") if is_image(file))
+    files = sorted(file for file in folder.rglob("*") if is_image(file) and not _hidden(file.relative_to(folder)))
     if not files:
         raise ValueError(f"{folder} holds no images")
     names = tuple(str(file.relative_to(folder)) for file in files)
@@ -59,6 +59,10 @@ def _from_folder(folder: Path, image_size: int) -> Pool:
     labelled = folder not in parents and len(set(parents)) > 1
     labels = _numbered(np.array([str(parent) for parent in parents])) if labelled else None
     return Pool(read_images(np.array(files, dtype=object), image_size), names, labels)
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _from_file(source: str) -> tuple[Tensor, Tensor | None]:

@@ -86,6 +86,8 @@ class RunConfig:
         check_choice("quota", self.quota, QUOTAS)
         check_range("seed", self.seed, 0, 2**62, "a seed")
         check_choice("device", self.device, DEVICES)
+        if not self.views or len(set(self.views)) < len(self.views):
+            raise ValueError(f"views must name at least one view, and each once, got {', '.join(self.views) or 'none'}")
         for name in self.used_views():
             check_name(name)
         self._check_options(method)
@@ -184,7 +186,7 @@ def _view_preset(name: Any, plain: Mapping[str, Any]) -> Mapping[str, Any]:
     if name == "auto":
         data = plain.get("data", {})
         name = data.get("name", DataSettings.name) if isinstance(data, Mapping) else ""
-        return VIEW_PRESETS.get(name, VIEW_PRESETS["desk"]) if isinstance(name, str) else {}
+        return VIEW_PRESETS["digits" if name == "digits" else "desk"]
     check_choice("view_preset", name, ["auto", *VIEW_PRESETS])
     return VIEW_PRESETS[name]
 

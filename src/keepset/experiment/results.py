@@ -53,7 +53,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(f"cannot make the run's folder {self.path}: {error.strerror}") from None
-        for leftover in self.path.glob(".*"):  # of a write that was killed
+        for leftover in [*self.path.glob(".*"), *self.path.glob("views/.*")]:  # of a write that was killed
             leftover.unlink(missing_ok=True)
         _write_json(self.path / "config.json", {"identity": identity(self.config), "config": plain_values(self.config)})
 
@@ -74,7 +74,7 @@ class RunFolder:
         """The features that an episode's selection read, in half precision, counted from 1."""
         from safetensors.torch import save
 
-        tensors = {f"view.{name}": view.to("cpu", torch.float16).contiguous() for name, view in views.items()}
+        tensors = {f"view.{name}": _halved(view.cpu()).contiguous() for name, view in views.items()}
         content = save({**tensors, "labels": labels.cpu().contiguous()})
         try:
             (self.path / "views").mkdir(exist_ok=True)
@@ -159,6 +159,12 @@ class RunFolder:
         for name in CHECKPOINTS:
             (self.path / name).unlink(missing_ok=True)
         return read_result(self.path)
+
+
+def _halved(view: Tensor) -> Tensor:
+    """In half precision, unless that overflows."""
+    half = view.to(torch.float16)
+    return half if half.isfinite().all() else view.float()
 
 
 def read_result(folder: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ..learning.step import masked
 from ..learning.trainer import Engine, Episode, Trainer, load_model
 from ..learning.uncertainty import uncertainty
 from ..selection import Selection, select_per_class
-from ..views import Cache, make_view, neighbour_accuracy, pixels
+from ..views import ENCODERS, Cache, make_view, neighbour_accuracy, pixels
 from ..views import Material as ViewMaterial
 from .config import RunConfig
 from .results import Progress, RunFolder, json_number
@@ -62,6 +62,11 @@ class World:
         self.buffer, self.cache = _empty_buffer(config, self.data.classes), Cache(config.cache)
         self.progress, self._resumed = Progress(), dict[str, Tensor]()
         self._told_views: dict[str, Any] = {}
+        channels = self.data.train_images.shape[1]
+        for name in config.used_views():
+            if name in ENCODERS and channels not in (1, 3):
+                remedy = "convert the images, or set views without it"
+                raise ValueError(f"the view {name} reads images of 1 or 3 channels, got {channels}; {remedy}")
         for number, episode in enumerate(self.episodes, start=1):
             if len(episode.train_images) < config.train.batch:
                 count = len(episode.train_images)

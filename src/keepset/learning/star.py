@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import read_generator
+from .compiling import compiled
 from .step import (
     Batch,
     Learner,
@@ -28,8 +29,8 @@ def star(learner: Learner, settings: LearnerSettings) -> Learner:
     The directions of the noise are drawn once an episode, in `prepare`, and stay as they are within it.
     """
 
-    def begin(model: nn.Module, compiled: bool) -> Prepared:
-        own = learner.ready(model, compiled)
+    def begin(model: nn.Module, compiling: bool) -> Prepared:
+        own = learner.ready(model, compiling)
         noise = {name: torch.zeros_like(weight) for name, weight in leaves(model).items() if weight.ndim >= 2}
 
         def draw(generator: torch.Generator) -> None:
@@ -41,7 +42,7 @@ def star(learner: Learner, settings: LearnerSettings) -> Learner:
             if not memory:
                 return own.gradients(model, new, memory, seen)
             *others, replayed = memory
-            steadiness = star_gradients(model, replayed, seen, noise, settings)
+            steadiness = star_gradients(model, replayed, seen, noise, settings, compiling)
             return own.gradients(model, new, others, seen) + steadiness
 
         return Prepared(gradients, draw)
@@ -56,7 +57,12 @@ def star(learner: Learner, settings: LearnerSettings) -> Learner:
 
 
 def star_gradients(
-    model: nn.Module, batch: Batch, seen: Tensor, noise: Mapping[str, Tensor], settings: LearnerSettings
+    model: nn.Module,
+    batch: Batch,
+    seen: Tensor,
+    noise: Mapping[str, Tensor],
+    settings: LearnerSettings,
+    compiling: bool = False,
 ) -> Tensor:
     """Add the gradients of λ·KL(p ‖ q at θ + δ), taken at θ + δ, to `.grad`; the weights θ are never moved.
 
@@ -65,27 +71,44 @@ def star_gradients(
     """
     # Never in bfloat16: rounding outweighs the noise there. On a slim ResNet-18 the cosine between δ in float32 and
     # δ under autocast is .09 at a noise of 1e-3, and .72 at 1e-2.
+    probabilities = compiled(log_probabilities, compiling)
+    drifted, going = compiled(drift, compiling), compiled(moved, compiling)
+    statistics = settings.star_moves_statistics
     with torch.autocast(batch.images.device.type, enabled=False):
         weights = detached(leaves(model))
-
-        def log_probabilities(at: Mapping[str, Tensor]) -> Tensor:
-            logits = logits_at(model, at, batch.images, settings.star_moves_statistics)
-            return torch.log_softmax(masked(logits, seen), 1)
-
-        log_p = log_probabilities(weights)
+        log_p = probabilities(model, weights, batch.images, seen, statistics)
         correct = log_p.argmax(1) == batch.labels
 
         # At θ itself KL is least and has no gradient, so the one ascent step starts a little beside it.
-        beside = _fresh(moved(weights, noise, settings.star_noise))
-        rising = divergence(log_p, log_probabilities(beside), correct)
+        beside = _fresh(going(weights, noise, settings.star_noise))
+        rising = drifted(model, beside, batch.images, seen, log_p, correct, statistics)
         slopes = torch.autograd.grad(rising, [beside[name] for name in noise], materialize_grads=True)
-        uphill = {name: unit(slope) for name, slope in zip(noise, slopes, strict=True)}
 
-        worst = _fresh(moved(weights, uphill, settings.star_gamma))  # θ + δ
-        loss = settings.star_lambda * divergence(log_p, log_probabilities(worst), correct)
+        worst = _fresh(going(weights, dict(zip(noise, slopes, strict=True)), settings.star_gamma))  # θ + δ
+        loss = settings.star_lambda * drifted(model, worst, batch.images, seen, log_p, correct, statistics)
         slopes = torch.autograd.grad(loss, list(worst.values()), materialize_grads=True)
     add_gradients(model, dict(zip(worst, slopes, strict=True)))
     return loss.detach()
+
+
+def log_probabilities(
+    model: nn.Module, at: Mapping[str, Tensor], images: Tensor, seen: Tensor, moves_statistics: bool
+) -> Tensor:
+    """(b, classes) of the net at other weights, over the classes seen."""
+    return torch.log_softmax(masked(logits_at(model, at, images, moves_statistics), seen), 1)
+
+
+def drift(
+    model: nn.Module,
+    at: Mapping[str, Tensor],
+    images: Tensor,
+    seen: Tensor,
+    log_p: Tensor,
+    counted: Tensor,
+    moves_statistics: bool,
+) -> Tensor:
+    """KL(p ‖ q at other weights)."""
+    return divergence(log_p, log_probabilities(model, at, images, seen, moves_statistics), counted)
 
 
 def divergence(log_p: Tensor, log_q: Tensor, counted: Tensor) -> Tensor:
@@ -98,7 +121,9 @@ def divergence(log_p: Tensor, log_q: Tensor, counted: Tensor) -> Tensor:
 def moved(weights: Mapping[str, Tensor], directions: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
     """Each tensor that has a direction goes that way, by `share` of its own norm; the others stay."""
     return {
-        name: weight + share * torch.linalg.vector_norm(weight) * directions[name] if name in directions else weight
+        name: weight + share * torch.linalg.vector_norm(weight) * unit(directions[name])
+        if name in directions
+        else weight
         for name, weight in weights.items()
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..checks import check_range, positive_number
+from .compiling import compiled
 from .resnet import Classifier
 
 LARGEST = 2**31
@@ -106,11 +106,11 @@ class Learner:
     begin: Begin | None = None
     """Makes it ready, for a learner that draws something once an episode; None: `gradients` is the step."""
 
-    def ready(self, model: nn.Module, compiled: bool = False) -> Prepared:
+    def ready(self, model: nn.Module, compiling: bool = False) -> Prepared:
         """For as many episodes as there are: before each, `draw` what is drawn once an episode."""
         if self.begin is not None:
-            return self.begin(model, compiled)
-        return Prepared(compiled_descent(self.gradients) if compiled else self.gradients, lambda _: None)
+            return self.begin(model, compiling)
+        return Prepared(compiled_descent(self.gradients) if compiling else self.gradients, lambda _: None)
 
     def prepare(self, model: nn.Module, generator: torch.Generator) -> Gradients:
         """The step of one episode. All that a learner draws is drawn here: the step itself draws nothing.
@@ -124,13 +124,7 @@ class Learner:
 
 def compiled_descent(gradients: Gradients) -> Gradients:
     """With its loss compiled, if it descends one; any other step is as it was."""
-    return Descent(_compiled(gradients.loss)) if isinstance(gradients, Descent) else gradients
-
-
-@functools.cache
-def _compiled(loss: Loss) -> Loss:
-    """Compiled once for all runs of a process."""
-    return torch.compile(loss, dynamic=False)
+    return Descent(compiled(gradients.loss)) if isinstance(gradients, Descent) else gradients
 
 
 def joined(batches: Sequence[Batch]) -> Batch:

@@ -7,7 +7,6 @@ back. On a CPU it runs as it is written; on a GPU it is captured once as a CUDA 
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from ..checks import check_choice, check_range
 from .augment import Draws, augment
 from .capture import captured, restorer
+from .compiling import compiled
 from .plan import batch_sizes, generator_of, plan_epoch
 from .step import Batch, Learner
 
@@ -99,8 +99,8 @@ class Trainer:
         self.stream = torch.cuda.Stream() if on_gpu else None
         if on_gpu:  # the layout of the tensor cores
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._compiled = on_gpu and self.engine.compile
-        self._prepared = learner.ready(model, self._compiled)
+        self._compiling = on_gpu and self.engine.compile
+        self._prepared = learner.ready(model, self._compiling)
         self._rate = torch.tensor(learner.rate, device=self.device)
         self.optimiser = torch.optim.SGD(
             model.parameters(),
@@ -198,8 +198,7 @@ class Trainer:
     # ------------------------------------------------------------ one step
 
     def _step(self) -> None:
-        gather = _compiled_gather() if self._compiled else gathered
-        images, labels = gather(self.material, self._plan, self._place)
+        images, labels = compiled(gathered, self._compiling)(self.material, self._plan, self._place)
         parts = zip(images.split(self.sizes), labels.split(self.sizes), strict=True)
         new, *memory = (Batch(*part) for part in parts)
         self.optimiser.zero_grad(set_to_none=True)
@@ -244,11 +243,6 @@ def gathered(material: Material, plan: Tensor, place: Tensor) -> tuple[Tensor, T
     if images.is_cuda:  # the layout of the tensor cores
         images = images.contiguous(memory_format=torch.channels_last)
     return images, material.labels[rows]
-
-
-@functools.cache
-def _compiled_gather() -> Callable[[Material, Tensor, Tensor], tuple[Tensor, Tensor]]:
-    return torch.compile(gathered, dynamic=False)
 
 
 def load_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:

@@ -73,6 +73,8 @@ class Made:
 def make_view(name: str, images: Tensor, material: Material) -> Made:
     """A view of `images`, by its name."""
     if name in ENCODERS:
+        if name not in material.settings:
+            raise ValueError(f"the view {name!r} needs settings; give material.settings a {name!r}")
         settings, told, waiting = material.settings[name], material.on_epoch, material.on_wait
         entry = encode(name, images, settings, material.cache, on_epoch=told, on_wait=waiting)
         return Made(entry.features.to(images.device), entry.key)
@@ -89,7 +91,7 @@ def _checked(name: str, view: object, count: int) -> Tensor:
     if not isinstance(view, Tensor) or view.ndim != 2 or len(view) != count:
         shape = tuple(view.shape) if isinstance(view, Tensor) else type(view).__name__
         raise ValueError(f"view {name!r} must be a tensor of shape ({count}, d), got {shape}")
-    return view
+    return view.detach().float()
 
 
 def check_name(name: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from ..learning.compiling import compiled
 
 TINY = 1e-9
 ROW = 1024  # numbers in a row of the tables
@@ -35,8 +36,8 @@ class LARS:
     handful of operations on whole tables, and not some on each of sixty layers. The parameters become views of theirs.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], rule: Rule, *, compiled: bool = False) -> None:
-        self.rule, self._move = rule, _compiled() if compiled else move
+    def __init__(self, parameters: Iterable[nn.Parameter], rule: Rule, *, compiling: bool = False) -> None:
+        self.rule, self._move = rule, compiled(move, compiling)
         self.parameters = list(parameters)
         device = self.parameters[0].device
         rows = torch.tensor([-(-parameter.numel() // ROW) for parameter in self.parameters])
@@ -95,8 +96,3 @@ def move(
     decay = torch.where(scaled, rule.decay, 0.0)[owner, None]
     momenta.mul_(rule.momentum).add_(trust * (gradients + decay * weights))
     weights.sub_(momenta * rate)
-
-
-@functools.cache
-def _compiled() -> Callable[..., None]:
-    return torch.compile(move, dynamic=False)

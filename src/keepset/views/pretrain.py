@@ -8,7 +8,6 @@ is nothing but replays.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from ..embed import embed
 from ..learning.augment import normalise
 from ..learning.capture import captured
+from ..learning.compiling import compiled
 from ..learning.models import make_model
 from ..learning.plan import generator_of
 from ..learning.resnet import Classifier, initialise
@@ -94,9 +94,9 @@ class Pretrainer:
         self.mean, self.std = _statistics(images)
         self.network = _network(images, settings, method)
         rule = Rule(settings.momentum, settings.eta, settings.weight_decay, settings.clip)
-        compiled = settings.compile and images.is_cuda
-        self.optimiser = LARS(self.network.parameters(), rule, compiled=compiled)
-        self._forward = _compiled() if compiled else _loss
+        compiling = settings.compile and images.is_cuda
+        self.optimiser = LARS(self.network.parameters(), rule, compiling=compiling)
+        self._forward = compiled(_loss, compiling)
         self.epoch, self.capture = 0, images.is_cuda
         self.batch = min(settings.batch, len(images))
         self.steps = len(images) // self.batch
@@ -205,12 +205,6 @@ def _loss(network: Classifier, method: Method, images: Tensor, draws: Draws, mea
         return method.loss(projections.float())
 
 
-@functools.cache
-def _compiled() -> Callable[..., Tensor]:
-    """`_loss`, compiled once for all trainings of a process."""
-    return torch.compile(_loss, dynamic=False)
-
-
 def _network(images: Tensor, settings: Pretraining, method: Method) -> Classifier:
     """The backbone, with the projector in place of a classifier's head."""
     generator = generator_of(settings.seed, method.name, "network")
@@ -236,8 +230,8 @@ def _statistics(images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _check_images(images: Tensor) -> None:
-    if images.dtype != torch.uint8 or images.ndim != 4:
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
         found = f"{images.dtype} of shape {tuple(images.shape)}"
-        raise ValueError(f"images must be uint8 of shape (n, channels, height, width), got {found}")
+        raise ValueError(f"images must be uint8 of shape (n, 1 or 3 channels, height, width), got {found}")
     if len(images) < 2:
         raise ValueError(f"images must hold at least 2, since each is told from the others, got {len(images)}")

@@ -1,0 +1,200 @@
+"""Many runs side by side: how long a step of a run takes, and what the ways of running it buy.
+
+python bench/fleet.py [--learners er er-ace er-ace-star] [--widths 64 20] [--runs 1 2 4 8 16] [--profile FILE]
+
+On a GPU, in one process: the eager loop, one captured run, and several side by side, with and without torch.compile,
+for a step of 10 new and 10 memory images of 32 x 32 (STAR takes 10 more). On a CPU: the plain loop against itself with
+the data path of a torch DataLoader. The pixels are random: time does not depend on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.flop_counter import FlopCounterMode
+
+from keepset.learning import fleet, learner
+from keepset.learning.augment import augment, draw_crops
+from keepset.learning.resnet import resnet18
+from keepset.learning.step import Batch
+from keepset.learning.trainer import Engine, Episode, Material, Trainer, TrainSettings
+
+BEST_OF = 5
+CLASSES = 20
+CUDA = torch.cuda.is_available()
+IMAGES, STEPS = (2000, 100) if CUDA else (400, 20)
+EAGER, CAPTURED, COMPILED = Engine(False, False), Engine(True, False), Engine(True, True)
+
+
+def material() -> Material:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (IMAGES, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    labels = torch.arange(IMAGES) % CLASSES
+    device = "cuda" if CUDA else "cpu"
+    mean, std = torch.full((3,), 0.5, device=device), torch.full((3,), 0.25, device=device)
+    return Material(images.to(device), labels.to(device), mean, std, 4, True)
+
+
+def trainer_of(name: str, width: int, engine: Engine, data: Material, seed: int) -> Trainer:
+    """A run in its second episode."""
+    model = resnet18(CLASSES, width, generator=seed).to(data.images.device)
+    trainer = Trainer(model, learner(name), TrainSettings(), data, engine)
+    rows = torch.arange(IMAGES)
+    seen = torch.ones(CLASSES, dtype=torch.bool, device=data.images.device)
+    trainer.begin(Episode(rows[: 10 * STEPS], rows[10 * STEPS :], seen, (seed,)))
+    return trainer
+
+
+def seconds_a_run_step(trainers: Sequence[Trainer]) -> float:
+    """The best of five, all of them advancing together."""
+    for each in trainers:
+        fleet.begin(each)
+    return 1 / max(fleet.run_steps_a_second(trainers, STEPS) for _ in range(BEST_OF))
+
+
+# ---------------------------------------------------------------- a GPU
+
+
+def on_a_gpu(names: Sequence[str], widths: Sequence[int], numbers: Sequence[int], profile: Path | None) -> None:
+    rate = matrix_rate()
+    print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}, matrix rate {rate / 1e12:.0f} TFLOP/s")
+    print(
+        "| learner | width | how | runs | ms a run-step | images a second | share of the rate | MiB a run | / eager |"
+    )
+    print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    data = material()
+    for width in widths:
+        for name in names:
+            work = flops(name, width, data)
+            eager = None
+            for how, engine, runs in ways(numbers):
+                seconds, memory = measured(name, width, engine, runs, data, profile)
+                eager = eager or seconds
+                images = (10 + sum(learner(name).draws)) / seconds
+                print(
+                    f"| {name} | {width} | {how} | {runs} | {1000 * seconds:.3f} | {images:,.0f} | "
+                    f"{100 * work / seconds / rate:.1f} % | {memory / 2**20:.0f} | {eager / seconds:.1f} |",
+                    flush=True,
+                )
+
+
+def ways(numbers: Sequence[int]) -> Iterator[tuple[str, Engine, int]]:
+    yield "eager", EAGER, 1
+    for runs in numbers:
+        yield "captured", CAPTURED, runs
+    for runs in numbers:
+        yield "compiled and captured", COMPILED, runs
+
+
+def measured(
+    name: str, width: int, engine: Engine, runs: int, data: Material, profile: Path | None
+) -> tuple[float, float]:
+    """Seconds a run-step, and bytes a run."""
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    trainers = [trainer_of(name, width, engine, data, seed) for seed in range(runs)]
+    seconds = seconds_a_run_step(trainers)
+    memory = (torch.cuda.memory_reserved() - before) / runs
+    if profile is not None and engine == COMPILED and runs == 1:
+        write_profile(trainers[0], profile.with_suffix(f".{name}.{width}.txt"))
+    return seconds, memory
+
+
+def matrix_rate(size: int = 8192) -> float:
+    """Operations a second of a large bfloat16 product."""
+    left = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
+    best = float("inf")
+    for _ in range(BEST_OF):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(20):
+            left @ left
+        torch.cuda.synchronize()
+        best = min(best, (time.perf_counter() - begin) / 20)
+    return 2 * size**3 / best
+
+
+def flops(name: str, width: int, data: Material) -> float:
+    """Multiplications and additions of a step, counted by torch."""
+    trainer = trainer_of(name, width, EAGER, data, 0)
+    trainer.begin_epoch()
+    counter = FlopCounterMode(display=False)
+    with counter:
+        trainer.advance()
+    return float(counter.get_total_flops())
+
+
+def write_profile(trainer: Trainer, path: Path) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        trainer.train_epoch()
+        torch.cuda.synchronize()
+    table = profiler.key_averages().table(sort_by="cuda_time_total", row_limit=300, max_name_column_width=110)
+    path.write_text(str(table))
+
+
+# ---------------------------------------------------------------- a CPU
+
+
+class Files(Dataset[Any]):
+    """The usual data path: one image at a time, augmented by itself, put together by the loader."""
+
+    def __init__(self, data: Material, rows: Tensor) -> None:
+        self.data, self.rows = data, rows
+        self.generator = torch.Generator().manual_seed(0)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> tuple[Tensor, int]:
+        row = int(self.rows[place])
+        crop = draw_crops(1, self.data.padding, self.data.flip, self.generator)
+        image = augment(self.data.images[row : row + 1], crop, self.data.padding, self.data.mean, self.data.std)
+        return image[0], int(self.data.labels[row])
+
+
+def on_a_cpu(names: Sequence[str]) -> None:
+    print(f"torch {torch.__version__}, CPU, {torch.get_num_threads()} threads, ResNet-18 of width 8")
+    print("| learner | data path | ms a step |\n| --- | --- | ---: |")
+    data = material()
+    for name in names:
+        trainer = trainer_of(name, 8, EAGER, data, 0)
+        print(f"| {name} | tensors in place | {1000 * seconds_a_run_step([trainer]):.1f} |")
+        best = min(with_loaders(trainer_of(name, 8, EAGER, data, 0)) for _ in range(BEST_OF))
+        print(f"| {name} | torch DataLoader | {1000 * best:.1f} |", flush=True)
+
+
+def with_loaders(trainer: Trainer) -> float:
+    """Seconds a step, with a loader for the new images and one for each draw from the memory."""
+    episode = trainer.episode
+    sources = [episode.new, *[episode.memory] * len(trainer.learner.draws)]
+    loaders = [DataLoader(Files(trainer.material, rows), batch_size=10, shuffle=True) for rows in sources]
+    gradients = trainer.learner.prepare(trainer.model, torch.Generator().manual_seed(0))
+    trainer.model.train()
+    begin, steps = time.perf_counter(), 0
+    for batches in zip(*loaders, strict=False):
+        new, *memory = (Batch(images, labels) for images, labels in batches)
+        trainer.optimiser.zero_grad(set_to_none=True)
+        gradients(trainer.model, new, memory, episode.seen)
+        trainer.optimiser.step()
+        steps += 1
+    return (time.perf_counter() - begin) / steps
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--learners", nargs="+", default=["er", "er-ace", "er-ace-star"])
+    parser.add_argument("--widths", nargs="+", type=int, default=[64, 20])
+    parser.add_argument("--runs", nargs="+", type=int, default=[1, 2, 4, 8, 16])
+    parser.add_argument("--profile", type=Path, help="write tables of the kernels beside this file")
+    given = parser.parse_args()
+    if CUDA:
+        on_a_gpu(given.learners, given.widths, given.runs, given.profile)
+    else:
+        on_a_cpu(given.learners)

@@ -1,0 +1,176 @@
+"""Batch-norm over a batch in parts: as if each part had come by itself, for a layer and for whole networks."""
+
+import copy
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from keepset.learning.norm import Norm
+from keepset.learning.resnet import Classifier, resnet18, small_net
+from keepset.learning.step import apart
+
+CHANNELS = 5
+Forward = Callable[[Tensor], Tensor]
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def make_layer(kind: type[nn.BatchNorm2d], dtype: torch.dtype = torch.float64) -> nn.BatchNorm2d:
+    """With weights and statistics that are not the initial ones."""
+    layer, source = kind(CHANNELS), seeded(0)
+    values = {name: torch.rand(CHANNELS, generator=source) + 0.5 for name, _ in layer.named_parameters()}
+    values |= {name: torch.rand(CHANNELS, generator=source) + 0.5 for name in ("running_mean", "running_var")}
+    layer.load_state_dict({**values, "num_batches_tracked": torch.tensor(7)})
+    return layer.to(dtype)
+
+
+def make_maps(count: int, side: int = 4, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Each image brighter than the one before, so that parts have means of their own."""
+    drawn = torch.randn(count, CHANNELS, side, side, generator=seeded(1), dtype=torch.float64)
+    return (drawn + torch.arange(count)[:, None, None, None]).to(dtype)
+
+
+def traces(layer: nn.Module, forward: Forward, maps: Tensor) -> dict[str, Tensor]:
+    """Outputs, all gradients and all buffers of one pass; the loss weighs every number differently."""
+    maps = maps.detach().clone().requires_grad_()
+    outputs = forward(maps)
+    weights = torch.randn(outputs.shape, generator=seeded(2), dtype=torch.float64).to(outputs.dtype)
+    (outputs * weights).sum().backward()
+    found = {"outputs": outputs.detach(), "maps": maps.grad, **dict(layer.named_buffers())}
+    found |= {f"{name}.grad": weight.grad for name, weight in layer.named_parameters()}
+    return {name: tensor.clone() for name, tensor in found.items() if tensor is not None}
+
+
+def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor], rtol: float, atol: float) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in found.items():
+        torch.testing.assert_close({name: tensor}, {name: expected[name]}, rtol=rtol, atol=atol)
+
+
+def part_by_part(layer: nn.Module, parts: Sequence[int]) -> Forward:
+    return lambda maps: torch.cat([layer(part) for part in maps.split(list(parts))])
+
+
+# ---------------------------------------------------------------- the layer
+
+
+@pytest.mark.parametrize("side", [4, 1])
+@pytest.mark.parametrize("parts", [(6, 6), (2, 7, 3), (10, 2)], ids=str)
+def test_norm__parts_as_a_forward_each(parts: tuple[int, ...], side: int) -> None:
+    layer, plain, maps = make_layer(Norm), make_layer(nn.BatchNorm2d), make_maps(12, side)
+    found = traces(layer, lambda given: layer(given, parts), maps)
+    expected = traces(plain, part_by_part(plain, parts), maps)
+    assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert int(found["num_batches_tracked"]) == 7 + len(parts)
+    whole = make_layer(nn.BatchNorm2d)
+    assert not torch.allclose(found["outputs"], whole(maps)), "the parts must matter"
+
+
+@pytest.mark.parametrize("parts", [(), (12,)], ids=str)
+def test_norm__one_part_is_plain_batch_norm_to_the_bit(parts: tuple[int, ...]) -> None:
+    layer, plain, maps = make_layer(Norm), make_layer(nn.BatchNorm2d), make_maps(12)
+    assert_close(traces(layer, lambda given: layer(given, parts), maps), traces(plain, plain, maps), rtol=0, atol=0)
+
+
+def test_norm__in_eval_mode_parts_change_nothing() -> None:
+    layer, plain, maps = make_layer(Norm).eval(), make_layer(nn.BatchNorm2d).eval(), make_maps(12)
+    found = traces(layer, lambda given: layer(given, (5, 7)), maps)
+    assert_close(found, traces(plain, plain, maps), rtol=0, atol=0)
+    assert int(found["num_batches_tracked"]) == 7
+
+
+def test_norm__the_parts_follow_in_their_order() -> None:
+    """The later part weighs more in the running mean."""
+    layer = make_layer(Norm)
+    before = layer.get_buffer("running_mean").clone()
+    first, second = torch.zeros(3, CHANNELS, 2, 2).double(), torch.ones(3, CHANNELS, 2, 2).double()
+    layer(torch.cat([first, second]), (3, 3))
+    torch.testing.assert_close(layer.get_buffer("running_mean"), 0.9 * (0.9 * before) + 0.1)
+
+
+# ---------------------------------------------------------------- equal parts at once
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["rows", "channels-last"])
+@pytest.mark.parametrize(("count", "side"), [(2, 4), (3, 4), (2, 1), (6, 3)])
+def test_at_once__as_part_by_part(count: int, side: int, layout: torch.memory_format) -> None:
+    layer, plain = make_layer(Norm, torch.float32), make_layer(nn.BatchNorm2d, torch.float32)
+    assert isinstance(layer, Norm)
+    maps = make_maps(12, side, torch.float32)
+    found = traces(layer, lambda given: layer.at_once(given.contiguous(memory_format=layout), count), maps)
+    expected = traces(plain, part_by_part(plain, [12 // count] * count), maps)
+    assert_close(found, expected, rtol=1e-4, atol=2e-5)
+    assert int(found["num_batches_tracked"]) == 7 + count
+
+
+def test_at_once__keeps_the_layout_of_the_tensor_cores() -> None:
+    layer, maps = make_layer(Norm, torch.float32), make_maps(12, 4, torch.float32)
+    assert isinstance(layer, Norm)
+    assert layer.at_once(maps.contiguous(memory_format=torch.channels_last), 2).is_contiguous(
+        memory_format=torch.channels_last
+    )
+
+
+def test_at_once__of_bfloat16_has_statistics_in_float32() -> None:
+    layer, plain = make_layer(Norm, torch.float32), make_layer(nn.BatchNorm2d, torch.float32)
+    assert isinstance(layer, Norm)
+    maps = make_maps(12).bfloat16()
+    found = layer.at_once(maps, 2)
+    assert found.dtype == torch.bfloat16
+    expected = torch.cat([plain(part.float()) for part in maps.split(6)])
+    torch.testing.assert_close(found.float(), expected, rtol=2**-8, atol=1e-5)
+    for name in ("running_mean", "running_var"):
+        torch.testing.assert_close(layer.get_buffer(name), plain.get_buffer(name), rtol=1e-5, atol=1e-6)
+
+
+def test_at_once__the_statistics_have_no_gradient() -> None:
+    layer, maps = make_layer(Norm, torch.float32), make_maps(12, 4, torch.float32).requires_grad_()
+    assert isinstance(layer, Norm)
+    layer.at_once(maps, 2)
+    assert not layer.get_buffer("running_mean").requires_grad
+
+
+def test_at_once__a_layer_without_running_statistics_is_refused() -> None:
+    with pytest.raises(ValueError, match="track_running_stats=True"):
+        Norm(CHANNELS, track_running_stats=False).at_once(make_maps(4, 2, torch.float32), 2)
+
+
+# ---------------------------------------------------------------- whole networks
+
+
+def networks() -> dict[str, Classifier]:
+    """In float64, with statistics that are not the initial ones; 8 × 8 images leave the ResNet maps of 1 × 1."""
+    found: dict[str, Classifier] = {"small": small_net(4, generator=0), "resnet": resnet18(4, 4, 1, generator=0)}
+    for network in found.values():
+        network.double()(torch.rand(9, 1, 8, 8, generator=seeded(3), dtype=torch.float64))
+    return found
+
+
+@pytest.mark.parametrize("parts", [(6, 6), (3, 9), (2, 6, 4)], ids=str)
+@pytest.mark.parametrize("name", ["small", "resnet"])
+def test_apart__a_network_of_ours_as_by_a_forward_each(name: str, parts: tuple[int, ...]) -> None:
+    network, images = networks()[name], torch.rand(12, 1, 8, 8, generator=seeded(4), dtype=torch.float64)
+    plain = copy.deepcopy(network)
+    found = traces(network, lambda given: torch.cat(apart(network, given.split(parts))), images)
+    assert_close(found, traces(plain, part_by_part(plain, parts), images), rtol=1e-8, atol=1e-10)
+    assert not torch.allclose(found["outputs"], plain(images)), "the parts must matter"
+
+
+def test_apart__logits_have_the_sizes_of_their_batches() -> None:
+    network = networks()["small"]
+    found = apart(network, [torch.rand(count, 1, 8, 8).double() for count in (3, 5)])
+    assert [len(logits) for logits in found] == [3, 5]
+
+
+def test_apart__a_network_of_ones_own_has_a_forward_each() -> None:
+    network = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(108, 4)).double()
+    images = torch.rand(12, 1, 8, 8, generator=seeded(4), dtype=torch.float64)
+    plain, calls = copy.deepcopy(network), list[int]()
+    network.register_forward_hook(lambda _module, given, _found: calls.append(len(given[0])))
+    found = traces(network, lambda given: torch.cat(apart(network, given.split([3, 9]))), images)
+    assert_close(found, traces(plain, part_by_part(plain, [3, 9]), images), rtol=0, atol=0)
+    assert calls == [3, 9]
