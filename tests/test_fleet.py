@@ -170,7 +170,7 @@ def test_run_steps_a_second__leaves_all_as_they_were(taken: int) -> None:
 def test_run_steps_a_second__counts_the_steps_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock of one tick a second: 3 runs of 4 steps each in one second are 12 a second."""
     clock = iter(range(100))
-    monkeypatch.setattr(fleet.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("keepset.learning.fleet.time.perf_counter", lambda: float(next(clock)))
     trainers = begun([make_trainer("er", seed, count) for seed, count in ((0, 20), (1, 35), (2, 27))])
     assert fleet.run_steps_a_second(trainers, 30) == 12.0, "no more steps than the shortest epoch has"
     assert fleet.run_steps_a_second(trainers, 3) == 9.0

@@ -30,6 +30,12 @@ QUICK: dict[str, Any] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _checkpoint_after_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long writing takes."""
+    monkeypatch.setattr("keepset.experiment.world.SAVING_SHARE", 0)
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Four easy classes of 8 × 8 images in a file: each is bright in a quarter of its own."""

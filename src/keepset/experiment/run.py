@@ -9,9 +9,10 @@ from typing import Any
 
 from ..learning.trainer import Engine, Trainer
 from .config import RunConfig
+from .episode_views import Told
 from .results import RunFolder
 from .shared import Shared, first_key
-from .world import Told, World
+from .world import World
 
 Life = Generator[Trainer | None, float | None, None]
 
@@ -49,14 +50,15 @@ def life(world: World, shared: Shared) -> Life:
 
     None is asked for while another run trains the first episode for both.
     """
-    world.begin()
-    for number in range(world.progress.episode, len(world.episodes)):
-        yield from world.train(number) if number else _first(world, shared)
-        views = world.embed(number)
-        chosen = world.select(number, views)
-        world.keep(number, chosen)
-        world.evaluate(number)
-        world.next_episode(chosen)
+    with shared.living():
+        world.begin()
+        for number in range(world.progress.episode, len(world.episodes)):
+            yield from world.train(number) if number else _first(world, shared)
+            views = world.embed(number)
+            chosen = world.select(number, views)
+            world.keep(number, chosen)
+            world.evaluate(number)
+            world.next_episode(chosen)
 
 
 def _first(world: World, shared: Shared) -> Life:

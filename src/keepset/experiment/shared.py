@@ -35,6 +35,17 @@ class Shared:
         self._wanted = Counter(first_key(config) for config in configs)
         self._firsts: dict[str, First] = {}
         self._training: set[str] = set()
+        self.alive = 0
+        """Runs under way."""
+
+    @contextmanager
+    def living(self) -> Iterator[None]:
+        """Around a run's life."""
+        self.alive += 1
+        try:
+            yield
+        finally:
+            self.alive -= 1
 
     def data(self, settings: DataSettings) -> Dataset:
         if settings not in self._data:

@@ -13,10 +13,11 @@ from ..checks import check_range
 from ..learning import fleet
 from ..learning.trainer import Engine, Trainer
 from .config import RunConfig
+from .episode_views import Told
 from .results import RunFolder
 from .run import Life, life
 from .shared import Shared
-from .world import Told, World
+from .world import World
 
 Watcher = Callable[[int], Mapping[str, Told]]
 """The number of a run -> `on_epoch` and `on_view` of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,15 +23,13 @@ from ..learning.step import masked
 from ..learning.trainer import Engine, Episode, Trainer, load_model
 from ..learning.uncertainty import uncertainty
 from ..selection import Selection, select_per_class
-from ..views import ENCODERS, Cache, make_view, neighbour_accuracy, pixels
-from ..views import Material as ViewMaterial
 from .config import RunConfig
+from .episode_views import EpisodeViews, Told
 from .results import Progress, RunFolder, json_number
 from .shared import First, Shared
 
-Told = Callable[[Mapping[str, Any]], object]
 Chosen = Mapping[int | str, Selection]
-SMALL_VIEWS = 2**24  # bytes of features that a run keeps unasked
+SAVING_SHARE = 20  # a checkpoint is written when this many times as long has gone by as it takes
 
 
 class World:
@@ -46,9 +44,9 @@ class World:
     ) -> None:
         if config.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device is cuda, but torch sees no GPU; set it to cpu")
-        self.config, self.folder, self.on_epoch, self.on_view = config, folder, on_epoch, on_view
-        shared = shared or Shared()
-        self.data = shared.data(config.data)
+        self.config, self.folder, self.on_epoch = config, folder, on_epoch
+        self.shared = shared or Shared()
+        self.data = self.shared.data(config.data)
         self.episodes = split(self.data, config.data)
         self.learner = learner(config.learner, config.learning)
         self.model = make_model(
@@ -58,15 +56,11 @@ class World:
             config.model.width,
             generator_of(config.seed, "model"),
         ).to(config.device)
-        self.trainer = Trainer(self.model, self.learner, config.train, shared.material(config), engine)
-        self.buffer, self.cache = _empty_buffer(config, self.data.classes), Cache(config.cache)
+        self.trainer = Trainer(self.model, self.learner, config.train, self.shared.material(config), engine)
+        self.buffer = _empty_buffer(config, self.data.classes)
+        self.views = EpisodeViews(config, self.data, folder, on_view)
         self.progress, self._resumed = Progress(), dict[str, Tensor]()
-        self._told_views: dict[str, Any] = {}
-        channels = self.data.train_images.shape[1]
-        for name in config.used_views():
-            if name in ENCODERS and channels not in (1, 3):
-                remedy = "convert the images, or set views without it"
-                raise ValueError(f"the view {name} reads images of 1 or 3 channels, got {channels}; {remedy}")
+        self._saved = 0.0, 0.0  # when the last checkpoint was written, and the seconds that it took
         for number, episode in enumerate(self.episodes, start=1):
             if len(episode.train_images) < config.train.batch:
                 count = len(episode.train_images)
@@ -116,7 +110,8 @@ class World:
         self.progress.epoch = trainer.epoch
         record = self._record(number, loss, spent)
         self.folder.record(record)
-        self.save(trainer.tensors())
+        if self._saving_pays():
+            self.save(trainer.tensors())
         self._tell(record)
 
     def first(self) -> First:
@@ -173,42 +168,9 @@ class World:
     # ------------------------------------------------------------ select and keep
 
     def embed(self, number: int) -> dict[str, Tensor]:
-        """The views that the selector reads; one that reads none still has to know how many images there are."""
-        names, views = self.config.used_views(), dict[str, Tensor]()
-        episode, material = self.episodes[number], self._view_material(number)
+        """The views of the episode's images."""
         with self.timed("embed"):
-            images = episode.train_images.to(self.config.device)
-            self._told_views = {}
-            for name in names:
-                made = make_view(name, images, material)
-                views[name] = made.features
-                quality = neighbour_accuracy(made.features, episode.train_labels)
-                self._told_views[name] = {"entry": made.entry, "neighbour accuracy": quality}
-                self._tell_view(number, {"view": name, "entry": made.entry, "neighbour accuracy": quality})
-            if names and self._keeps_views(views):
-                self.folder.keep_views(number + 1, views, episode.train_labels)
-            return views or {"pixels": pixels(images)}
-
-    def _view_material(self, number: int) -> ViewMaterial:
-        return ViewMaterial(
-            self.model,
-            self.normalise,
-            self.config.encoder_settings(self.data.flip),
-            self.cache,
-            on_epoch=lambda record: self._tell_view(number, record),
-            on_wait=lambda text: self._tell_view(number, {"waiting": text}),
-        )
-
-    def _tell_view(self, number: int, record: Mapping[str, Any]) -> None:
-        if self.on_view is not None:
-            self.on_view({"episode": number + 1, "episodes": len(self.episodes), **record})
-
-    def _keeps_views(self, views: Mapping[str, Tensor]) -> bool:
-        """As the config says, or where all episodes together are small."""
-        if self.config.keep_views is not None:
-            return self.config.keep_views
-        columns = sum(view.shape[1] for view in views.values())
-        return 2 * columns * len(self.data.train_images) <= SMALL_VIEWS
+            return self.views.make(number, self.episodes[number], self.model, self.normalise)
 
     def select(self, number: int, views: dict[str, Tensor]) -> Chosen:
         """The selector's choice among the new images, class by class."""
@@ -257,16 +219,23 @@ class World:
     def next_episode(self, chosen: Chosen) -> None:
         rows = self.episodes[self.progress.episode].train_rows
         self.progress.picks.append({str(label): _told(selection, rows) for label, selection in chosen.items()})
-        self.progress.views.append(self._told_views)
+        self.progress.views.append(self.views.told)
         self.progress.episode += 1
         self.progress.epoch = 0
         self.save({f"model.{name}": tensor for name, tensor in self.model.state_dict().items()})
 
+    def _saving_pays(self) -> bool:
+        """Whether checkpoints stay below a twentieth of the time, those of all runs side by side together."""
+        ended, took = self._saved
+        return time.perf_counter() - ended >= SAVING_SHARE * took * max(1, self.shared.alive)
+
     def save(self, tensors: Mapping[str, Tensor]) -> None:
+        begin = time.perf_counter()
         state = self.buffer.state_dict()
         self.progress.counts = [list(pair) for pair in state["counts"]]
         held = {f"buffer.{name}": tensor for name, tensor in state["data"].items()}
         self.folder.save(self.progress, {**tensors, **held, "buffer-generator": state["generator"]})
+        self._saved = time.perf_counter(), time.perf_counter() - begin
 
     def _record(self, number: int, loss: float, spent: float) -> dict[str, Any]:
         trainer = self.trainer

@@ -1,0 +1,67 @@
+"""The views of an episode, as a run's selector wants them: made or taken from the cache, judged, and kept if small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..data import Dataset, Episode
+from ..views import ENCODERS, Cache, Material, make_view, neighbour_accuracy, pixels
+from .config import RunConfig
+from .results import RunFolder
+
+Told = Callable[[Mapping[str, Any]], object]
+SMALL = 2**24  # bytes of features that a run keeps unasked
+
+
+class EpisodeViews:
+    """What a run looks through; `told` is what its record says of the last episode."""
+
+    def __init__(self, config: RunConfig, data: Dataset, folder: RunFolder, on_view: Told | None) -> None:
+        self.config, self.data, self.folder, self.on_view = config, data, folder, on_view
+        self.cache, self.told = Cache(config.cache), dict[str, Any]()
+        channels = data.train_images.shape[1]
+        for name in config.used_views():
+            if name in ENCODERS and channels not in (1, 3):
+                remedy = "convert the images, or set views without it"
+                raise ValueError(f"the view {name} reads images of 1 or 3 channels, got {channels}; {remedy}")
+
+    def make(
+        self, number: int, episode: Episode, model: nn.Module, normalise: Callable[[Tensor], Tensor]
+    ) -> dict[str, Tensor]:
+        """The views that the selector reads; one that reads none still has to know how many images there are."""
+        images = episode.train_images.to(self.config.device)
+        material = self._material(number, model, normalise)
+        views, self.told = dict[str, Tensor](), {}
+        for name in self.config.used_views():
+            made = make_view(name, images, material)
+            views[name] = made.features
+            quality = neighbour_accuracy(made.features, episode.train_labels)
+            self.told[name] = {"entry": made.entry, "neighbour accuracy": quality}
+            self._tell(number, {"view": name, **self.told[name]})
+        if views and self._keeps(views):
+            self.folder.keep_views(number + 1, views, episode.train_labels)
+        return views or {"pixels": pixels(images)}
+
+    def _material(self, number: int, model: nn.Module, normalise: Callable[[Tensor], Tensor]) -> Material:
+        return Material(
+            model,
+            normalise,
+            self.config.encoder_settings(self.data.flip),
+            self.cache,
+            on_epoch=lambda record: self._tell(number, record),
+            on_wait=lambda text: self._tell(number, {"waiting": text}),
+        )
+
+    def _tell(self, number: int, record: Mapping[str, Any]) -> None:
+        if self.on_view is not None:
+            self.on_view({"episode": number + 1, **record})
+
+    def _keeps(self, views: Mapping[str, Tensor]) -> bool:
+        """As the config says, or where all episodes together are small."""
+        if self.config.keep_views is not None:
+            return self.config.keep_views
+        columns = sum(view.shape[1] for view in views.values())
+        return 2 * columns * len(self.data.train_images) <= SMALL
