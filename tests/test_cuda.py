@@ -9,6 +9,11 @@ import pytest
 import torch
 
 import keepset
+from keepset.learning import fleet, learner
+from keepset.learning import trainer as training
+from keepset.learning.norm import Norm
+from keepset.learning.resnet import resnet18
+from keepset.learning.trainer import Engine, Episode, Material, Trainer, TrainSettings
 from keepset.selection import SELECTORS
 from keepset.views.augment import Augmentation, augment, draw
 from keepset.views.lars import LARS, Rule
@@ -212,3 +217,153 @@ def test_lars__steps_as_on_the_cpu(compiled: bool, clip: bool) -> None:
             optimiser.step(torch.tensor(0.3, device=device))
         moved.append(torch.cat([weight.detach().cpu().flatten() for weight in weights]))
     torch.testing.assert_close(moved[1], moved[0], rtol=1e-4, atol=1e-5)
+
+
+# ---------------------------------------------------------------- runs side by side
+
+PLAIN, CAPTURED, COMPILED = Engine(capture=False, compile=False), Engine(compile=False), Engine()
+CLASSES = 4
+
+
+def make_run(name: str, seed: int, engine: Engine, precision: str = "auto") -> Trainer:
+    """A narrow ResNet and 64 coloured images on the GPU: ten new images a step, and as many of the memory."""
+    source = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (64, 3, 32, 32), dtype=torch.uint8, generator=source).cuda()
+    labels, mean, std = (torch.arange(64) % CLASSES).cuda(), torch.full((3,), 0.5).cuda(), torch.full((3,), 0.3).cuda()
+    model = resnet18(CLASSES, 8, 3, generator=seed).cuda()
+    settings = TrainSettings(epochs=2, batch=10, precision=precision)
+    return Trainer(model, learner(name), settings, Material(images, labels, mean, std, padding=4, flip=True), engine)
+
+
+def begin_episode(run: Trainer, number: int, seed: int, count: int = 32) -> None:
+    """Classes 0 and 1 come first; after them 2 and 3, with twelve of the first to replay."""
+    first, later = (torch.arange(64)[torch.arange(64) % CLASSES // 2 == half] for half in (0, 1))
+    new, memory = (later, first[:12]) if number else (first, first[:0])
+    seen = (torch.arange(CLASSES) < (4 if number else 2)).cuda()
+    run.begin(Episode(new[:count], memory, seen, (seed, "episode", number)))
+
+
+def state_of(run: Trainer) -> dict[str, torch.Tensor]:
+    torch.cuda.synchronize()
+    return {name: tensor.detach().clone() for name, tensor in run.tensors().items()}
+
+
+def trained(run: Trainer, seed: int, episodes: int) -> list[float]:
+    """The losses of all epochs."""
+    losses = []
+    for number in range(episodes):
+        begin_episode(run, number, seed)
+        losses += [run.train_epoch() for _ in range(2)]
+    return losses
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own advice
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [("er", CAPTURED), ("er-ace", CAPTURED), ("er-ace-star", CAPTURED), ("mir", CAPTURED), ("er-ace", COMPILED)],
+    ids=["er", "er-ace", "er-ace-star", "mir", "er-ace-compiled"],
+)
+def test_fleet__a_run_beside_two_others_has_the_bits_it_has_alone(name: str, engine: Engine) -> None:
+    together, alone = [make_run(name, seed, engine) for seed in range(3)], make_run(name, 1, engine)
+    expected, found = trained(alone, 1, 2), []
+    for number in (0, 1):
+        for seed, run in enumerate(together):
+            begin_episode(run, number, seed)
+        found += [fleet.train_epoch(together) for _ in range(2)]
+    assert [losses[1] for losses in found] == expected
+    assert len({losses[0] for losses in found} | {losses[1] for losses in found}) == 8, "other seeds, other losses"
+    ended = state_of(together[1])
+    for key, tensor in state_of(alone).items():
+        assert torch.equal(ended[key], tensor), key
+
+
+def test_fleet__measuring_leaves_the_runs_as_they_were() -> None:
+    runs = [make_run("er-ace", seed, CAPTURED) for seed in range(3)]
+    for seed, run in enumerate(runs):
+        begin_episode(run, 1, seed)
+    assert fleet.room_for(runs[0]) >= 3
+    for run in runs:
+        fleet.begin(run)
+    before = [state_of(run) for run in runs]
+    assert fleet.best_number(runs) in (1, 2)
+    for run, kept in zip(runs, before, strict=True):
+        now = state_of(run)
+        assert all(torch.equal(now[key], kept[key]) for key in kept)
+        assert int(run._place) == 0
+
+
+@pytest.mark.parametrize("name", ["er", "er-ace", "er-ace-star", "mir"])
+def test_trainer__captured_as_step_by_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over three episodes, the last of which plays the graph of the one before: old masks or noise would show."""
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    captured, plain = (make_run(name, 0, engine, "float32") for engine in (CAPTURED, PLAIN))
+    before = torch.cat([weight.detach().flatten() for weight in plain.model.parameters()])
+    assert trained(captured, 0, 3) == pytest.approx(trained(plain, 0, 3), rel=2e-2)
+    moved = [torch.cat([w.detach().flatten() for w in run.model.parameters()]) - before for run in (captured, plain)]
+    assert apart(moved[0], moved[1]) < 0.1
+    assert captured._replay is not None
+    assert plain._replay is None
+
+
+def test_trainer__three_episodes_need_two_captures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without and one with a memory; a shorter episode needs none of its own."""
+    calls: list[int] = []
+    written = training.captured
+
+    def counted(*given: Any, **more: Any) -> Callable[[], None]:
+        calls.append(1)
+        return written(*given, **more)
+
+    monkeypatch.setattr("keepset.learning.trainer.captured", counted)
+    run = make_run("er-ace-star", 0, CAPTURED)
+    assert all(map(torch.isfinite, map(torch.tensor, trained(run, 0, 3))))
+    begin_episode(run, 3, 0, count=25)
+    run.train_epoch()
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["rows", "channels-last"])
+def test_norm__equal_parts_at_once_as_a_forward_each(layout: torch.memory_format, count: int) -> None:
+    source = torch.Generator().manual_seed(0)
+    maps = torch.randn(12, 5, 4, 4, generator=source) + torch.arange(12)[:, None, None, None]
+    weights = torch.randn(12, 5, 4, 4, generator=source).cuda()
+    found = []
+    for layer in (Norm(5).cuda(), torch.nn.BatchNorm2d(5).cuda()):
+        given = maps.cuda().contiguous(memory_format=layout).requires_grad_()
+        size = 12 // count
+        normal = (
+            layer(given, (size,) * count) if isinstance(layer, Norm) else torch.cat([*map(layer, given.split(size))])
+        )
+        (normal * weights).sum().backward()
+        found.append([normal.detach(), given.grad, layer.weight.grad, layer.bias.grad, *layer.buffers()])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("side_by_side", [3, "auto"])
+def test_run_all__every_run_as_alone(side_by_side: int | str, tmp_path: Path) -> None:
+    import json
+
+    import numpy as np
+
+    from keepset.experiment.config import make_config, run_hash
+    from keepset.experiment.run import run
+    from keepset.experiment.side_by_side import run_all
+
+    labels = np.arange(64) % CLASSES
+    noise = np.random.default_rng(0).integers(0, 60, size=(64, 32, 32, 3))
+    images = (noise + 45 * labels[:, None, None, None]).astype(np.uint8)
+    file = tmp_path / "data.npz"
+    np.savez(file, train_images=images, train_labels=labels, test_images=images, test_labels=labels)
+    flags = {"data": {"name": str(file), "episodes": 2}, "model": {"width": 8}, "train": {"epochs": 2}}
+    flags |= {"device": "cuda", "views": ["supervised", "pixels"], "capacity": 8}
+    configs = [make_config(flags={**flags, "selector": name, "seed": s}) for s in (0, 1) for name in ("random", "mers")]
+    run_all(configs, tmp_path / "all", side_by_side=side_by_side, engine=CAPTURED)
+    for config in configs:
+        run(config, tmp_path / "alone", engine=CAPTURED)
+        told = []
+        for folder in (tmp_path / "all" / run_hash(config), tmp_path / "alone" / run_hash(config)):
+            result = json.loads((folder / "result.json").read_text())
+            lines = [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+            told.append((lines, result["accuracy"], [[kept["rows"] for kept in e.values()] for e in result["picks"]]))
+        assert told[0] == told[1]
