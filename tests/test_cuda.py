@@ -10,7 +10,7 @@ import torch
 
 import keepset
 from keepset.learning import fleet, learner
-from keepset.learning import trainer as training
+from keepset.learning.capture import captured as captured_once
 from keepset.learning.norm import Norm
 from keepset.learning.resnet import resnet18
 from keepset.learning.trainer import Engine, Episode, Material, Trainer, TrainSettings
@@ -308,11 +308,10 @@ def test_trainer__captured_as_step_by_step(name: str, monkeypatch: pytest.Monkey
 def test_trainer__three_episodes_need_two_captures(monkeypatch: pytest.MonkeyPatch) -> None:
     """One without and one with a memory; a shorter episode needs none of its own."""
     calls: list[int] = []
-    written = training.captured
 
     def counted(*given: Any, **more: Any) -> Callable[[], None]:
         calls.append(1)
-        return written(*given, **more)
+        return captured_once(*given, **more)
 
     monkeypatch.setattr("keepset.learning.trainer.captured", counted)
     run = make_run("er-ace-star", 0, CAPTURED)

@@ -362,7 +362,6 @@ def test_failure__a_step_out_of_memory(
     assert finished(run_all(configs, tmp_path)) == [True, True], "it can be taken up again"
 
 
-@pytest.mark.xfail(reason="a run that fails within an epoch still holds its first episode, and others wait for ever")
 @pytest.mark.parametrize("side_by_side", [1, 2])
 def test_failure__out_of_memory_in_a_first_episode_that_others_wait_for(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side_by_side: int
@@ -376,7 +375,6 @@ def test_failure__out_of_memory_in_a_first_episode_that_others_wait_for(
         assert numbers(tmp_path, each) == numbers(tmp_path / "alone", each)
 
 
-@pytest.mark.xfail(reason="the error's traceback holds it")
 def test_failure__lets_go_of_the_run(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a failed run holds of the GPU is needed by those after it."""
     made: list[weakref.ref[Trainer]] = []
@@ -394,7 +392,6 @@ def test_failure__lets_go_of_the_run(data: str, tmp_path: Path, monkeypatch: pyt
     assert [trainer() for trainer in made] == [None, None]
 
 
-@pytest.mark.xfail(reason="it ends the whole command")
 def test_failure__a_result_that_cannot_be_written(
     data: str, alone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,7 +407,6 @@ def test_failure__a_result_that_cannot_be_written(
     assert [numbers(tmp_path, each) for each in configs[1:]] == alone[1:3]
 
 
-@pytest.mark.xfail(reason="two runs of one config write into one folder")
 def test_run_all__a_run_that_is_named_twice(data: str, alone: Any, tmp_path: Path) -> None:
     """It may be refused or run once, but not twice into one folder."""
     first = mixed(data)[0]
@@ -423,8 +419,7 @@ def test_run_all__a_run_that_is_named_twice(data: str, alone: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize("share", [0, 1e9], ids=["saved-every-epoch", "saved-seldom"])
-@pytest.mark.parametrize(("episode", "epoch"), [(1, 1), (1, 2), (2, 1), (2, 2)])
-@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize(("number", "episode", "epoch"), [(0, 1, 1), (2, 1, 2), (0, 2, 1), (2, 2, 2)])
 def test_break__goes_on_with_the_same_bits(
     data: str,
     alone: Any,

@@ -118,7 +118,6 @@ def test_train_epoch__without_momentum_is_plain_descent() -> None:
         torch.testing.assert_close(weight.detach(), before[f"model.{name}"] - 0.1 * weight.grad)
 
 
-@pytest.mark.xfail(raises=RuntimeError, reason="a plan of no steps cannot be laid out")
 def test_train_epoch__fewer_images_than_a_batch_are_no_steps() -> None:
     trainer = make_trainer()
     trainer.begin(episode(0, count=4))
@@ -232,7 +231,6 @@ def test_begin__seen_follows_the_episode() -> None:
         assert torch.equal(trainer._seen, episode(number).seen)
 
 
-@pytest.mark.xfail(reason="on the episode's own device `_seen` is its mask itself, and is then written to")
 def test_begin__leaves_the_mask_of_an_earlier_episode_alone() -> None:
     trainer, first = make_trainer(), episode(0)
     trainer.begin(first)

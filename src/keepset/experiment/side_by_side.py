@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Any
 from ..checks import check_range
 from ..learning import fleet
 from ..learning.trainer import Engine, Trainer
-from .config import RunConfig
+from .config import RunConfig, run_hash
 from .episode_views import Told
 from .results import RunFolder
 from .run import Life, life
@@ -49,16 +50,17 @@ class Running:
     epochs: Life
     trainer: Trainer | None = None
     ended: bool = False
-    failure: Exception | None = field(default=None)
+    result: dict[str, Any] = field(default_factory=dict)
+    failure: Exception | None = None
 
     def proceed(self, outcome: float | Exception | None) -> None:
         """Go on until the next epoch is asked for."""
         try:
-            if isinstance(outcome, Exception):
-                raise outcome
-            self.trainer = self.epochs.send(outcome)
-        except StopIteration:
-            self.ended = True
+            try:  # thrown in, a failure lets go of a first episode that other runs wait for
+                send, throw = self.epochs.send, self.epochs.throw
+                self.trainer = throw(outcome) if isinstance(outcome, Exception) else send(outcome)
+            except StopIteration:
+                self.ended, self.result = True, self.world.folder.finish(self.world.progress)
         except Exception as error:  # whatever it is, it is this run's alone
             self.ended, self.failure = True, error
 
@@ -79,6 +81,8 @@ def run_all(
     """
     if side_by_side != "auto":
         check_range("side_by_side", side_by_side, 1, 1024, "runs at a time, or auto")
+    if len({run_hash(config) for config in configs}) < len(configs):
+        raise ValueError("configs must name each run once: two of them would write into one folder; leave one out")
     group = SideBySide(configs, Path(out), again, watch, on_pace, engine)
     return group.run(None if side_by_side == "auto" else int(side_by_side))
 
@@ -150,18 +154,20 @@ class SideBySide:
         """Take down how runs ended."""
         for each in [each for each in self.running if each.ended]:
             self.running.remove(each)
-            config, failure = each.world.config, each.failure
-            if failure is None:
-                self.results[each.number] = each.world.folder.finish(each.world.progress)
+            if each.failure is None:
+                self.results[each.number] = each.result
             else:
-                self.results[each.number] = Failure(config, failure)
+                self.results[each.number] = Failure(each.world.config, _without_frames(each.failure))
 
     # ------------------------------------------------------------ how many
 
     def _room(self) -> int:
         """As many as memory holds; one on a CPU."""
         first = self.running[0].trainer if self.running else None
-        return 1 if first is None else fleet.room_for(first)
+        try:
+            return 1 if first is None else fleet.room_for(first)
+        except RuntimeError:  # out of memory: the run meets it by itself, if it is still so
+            return 1
 
     def _all_ask(self) -> bool:
         """Whether a measurement would see all that are to run side by side."""
@@ -169,6 +175,17 @@ class SideBySide:
 
     def _best(self) -> int:
         trainers = [each.trainer for each in self.running if each.trainer is not None]
-        for trainer in trainers:
-            fleet.begin(trainer)
-        return fleet.best_number(trainers)
+        try:
+            for trainer in trainers:
+                fleet.begin(trainer)
+            return fleet.best_number(trainers)
+        except RuntimeError:  # out of memory: each run meets it by itself, if it is still so
+            return max(1, len(trainers) // 2)
+
+
+def _without_frames(error: Exception) -> Exception:
+    """The error with its traceback as a note: the frames themselves would hold the run and all its memory."""
+    text = "".join(traceback.format_exception(error))
+    error = error.with_traceback(None)
+    error.add_note(text)
+    return error

@@ -29,7 +29,7 @@ def train_epoch(trainers: Sequence[Trainer]) -> list[float | Exception]:
                 try:
                     with on_stream(trainer):
                         outcomes[place] = act(trainer)
-                except (RuntimeError, ValueError) as error:  # out of memory is a RuntimeError
+                except Exception as error:  # out of memory, or whatever an own learner raises
                     outcomes[place] = error
 
     each(begin)

@@ -24,6 +24,10 @@ class Norm(nn.BatchNorm2d):
         """`count` equal parts in one go: for a compiler half as many kernels as part by part."""
         pieces = maps.unflatten(0, (count, -1)).float()  # (count, b / count, channels, height, width)
         over = pieces[0].numel() // pieces.shape[2]  # numbers behind each statistic
+        if over < 2:
+            raise ValueError(
+                f"a part needs more than one value a channel in training, got shape {tuple(pieces[0].shape)}"
+            )
         variance, mean = torch.var_mean(pieces, (1, 3, 4), correction=0)  # (count, channels)
         self._follow(mean.detach(), variance.detach() * (over / (over - 1)))
         scale = self.weight * torch.rsqrt(variance + self.eps)
@@ -39,6 +43,6 @@ class Norm(nn.BatchNorm2d):
             raise ValueError("a batch in parts needs running statistics; make the layer with track_running_stats=True")
         share = 0.1 if self.momentum is None else self.momentum
         for mean, variance in zip(means, variances, strict=True):
-            self.running_mean.lerp_(mean, share)
-            self.running_var.lerp_(variance, share)
+            self.running_mean.lerp_(mean.to(self.running_mean), share)
+            self.running_var.lerp_(variance.to(self.running_var), share)
         self.num_batches_tracked.add_(len(means))

@@ -78,7 +78,7 @@ def plan_epoch(
 
 def _beside(parts: Sequence[Tensor], steps: int) -> Tensor:
     """(steps, batch): what belongs to one step in one row."""
-    return torch.cat([part.view(steps, -1) for part in parts], dim=1)
+    return torch.cat([part.view(steps, len(part) // max(steps, 1)) for part in parts], dim=1)
 
 
 def endless(held: int, length: int, begin: int, seed: tuple[object, ...]) -> Tensor:

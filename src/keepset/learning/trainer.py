@@ -18,8 +18,9 @@ from ..checks import check_choice, check_range
 from .augment import Draws, augment
 from .capture import captured, restorer
 from .compiling import compiled
+from .finetune import finetune
 from .plan import batch_sizes, generator_of, plan_epoch
-from .step import Batch, Learner
+from .step import Batch, Learner, compiled_descent
 
 
 @dataclass(frozen=True)
@@ -127,12 +128,16 @@ class Trainer:
         sizes = batch_sizes(self.settings.batch, self.learner.draws, len(episode.memory))
         if sizes != self.sizes:
             self.sizes, self._replay = sizes, None
+        # with nothing to replay all learners are alike, to the bit: runs may share a first episode
+        without = self.learner.draws and len(sizes) == 1
+        plain = compiled_descent(finetune) if self._compiling else finetune
+        self._gradients = plain if without else self._prepared.gradients
         for weight in self.model.parameters():
             momentum = self.optimiser.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
             momentum.zero_()
         self._prepared.draw(generator_of(*episode.seed, "learner"))
         if len(self._seen) != len(episode.seen):
-            self._seen = episode.seen.to(self.device)
+            self._seen = torch.empty_like(episode.seen, device=self.device)
         self._seen.copy_(episode.seen)
 
     def rate(self, epoch: int) -> float:
@@ -203,7 +208,7 @@ class Trainer:
         new, *memory = (Batch(*part) for part in parts)
         self.optimiser.zero_grad(set_to_none=True)
         with self._autocast():
-            loss = self._prepared.gradients(self.model, new, memory, self._seen)
+            loss = self._gradients(self.model, new, memory, self._seen)
         self.optimiser.step()
         self._losses.index_copy_(0, self._place, loss[None].float())
         self._place += 1
