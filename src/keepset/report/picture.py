@@ -9,14 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..files import write_atomically
 from .findings import Pool
+from .style import COLOURS, LINES, MARKERS, check_picture, head, new_figure, save, short, tidy
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito
-MARKERS = ("o", "s", "^", "D", "v", "P")
-LINES = ("-", "--", ":", "-.")
 RULES = ("printed", "inverse", "density")  # equal is 1 everywhere
-ENDINGS = (".png", ".pdf", ".svg")
 NAMED = 12  # classes whose names have room below an axis
 
 
@@ -25,28 +21,20 @@ def draw(pools: Sequence[Pool], path: str | Path, title: str = "") -> None:
 
     Spread of the variance over directions, the ratio of weights, shared neighbours, and the KL term.
     """
-    path = Path(path)
-    if path.suffix not in ENDINGS:
-        raise ValueError(f"a picture must end in {', '.join(ENDINGS)}, got {path}")
+    check_picture(path)
     if not pools:
         raise ValueError("pools must hold at least one pool, got none")
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ValueError("a picture needs matplotlib; pip install keepset[plots]") from None
-    figure = Figure(figsize=(8.6, 6.4), layout="constrained")
-    FigureCanvasAgg(figure)  # no window, and no state that others share
+    figure = new_figure(8.6, 6.4)
     panels: list[Callable[[Any, Sequence[Pool]], None]] = [_variance, _divergence, _ratios, _overlap]
     if not pools[0].pairs:
         panels = panels[:2]
         figure.set_size_inches(8.6, 3.4)
     for axes, panel in zip(figure.subplots(len(panels) // 2, 2).flat, panels, strict=True):
         panel(axes, pools)
-        _tidy(axes)
+        tidy(axes)
     if title:
         figure.suptitle(title, fontsize=11)
-    write_atomically(path, lambda file: figure.savefig(file, dpi=200, format=path.suffix[1:]))
+    save(figure, path)
 
 
 # ---------------------------------------------------------------- panels
@@ -64,7 +52,7 @@ def _variance(axes: Any, pools: Sequence[Pool]) -> None:
         low, middle, high = np.percentile(table, (25, 50, 75), axis=0)
         style = {"color": COLOURS[place % 6], "marker": MARKERS[place % 6], "linestyle": LINES[place % 4]}
         marks = sorted({int(2**power) - 1 for power in range(16) if 2**power <= longest})
-        axes.plot(along, middle, label=_short(view.name), markevery=marks, markersize=4.5, linewidth=1.3, **style)
+        axes.plot(along, middle, label=short(view.name), markevery=marks, markersize=4.5, linewidth=1.3, **style)
         axes.fill_between(along, low, high, color=COLOURS[place % 6], alpha=0.2, linewidth=0)
     axes.set_xscale("log", base=2)
     ticks = [2**power for power in range(0, 16, 1 if longest < 128 else 2) if 2**power <= longest]
@@ -72,20 +60,20 @@ def _variance(axes: Any, pools: Sequence[Pool]) -> None:
     axes.minorticks_off()
     axes.set_ylim(0, 102)
     axes.set(xlabel="directions", ylabel="per cent of the variance")
-    _head(axes, "Variance in the first directions")
+    head(axes, "Variance in the first directions")
 
 
 def _divergence(axes: Any, pools: Sequence[Pool]) -> None:
     """The KL term by class and view."""
     series = []
     for place, view in enumerate(pools[0].views):
-        series.append((_short(view.name), [pool.views[place].kl for pool in pools]))
+        series.append((short(view.name), [pool.views[place].kl for pool in pools]))
     found = _points(axes, pools, series)
     _log_axis(axes, found, [])
     directions = sorted({pool.directions for pool in pools if pool.directions})
     told = f" ({directions[0]} directions)" if len(directions) == 1 else ""
     axes.set_ylabel(f"KL{told}")
-    _head(axes, "KL term: distance from an even spread")
+    head(axes, "KL term: distance from an even spread")
 
 
 def _ratios(axes: Any, pools: Sequence[Pool]) -> None:
@@ -94,14 +82,14 @@ def _ratios(axes: Any, pools: Sequence[Pool]) -> None:
     pairs = pools[0].pairs
     for place, pair in enumerate(pairs):
         for rule in RULES:
-            name = rule if len(pairs) == 1 else f"{rule}, {_short(pair.second)}"
+            name = rule if len(pairs) == 1 else f"{rule}, {short(pair.second)}"
             series.append((name, [pool.pairs[place].ratios[rule] for pool in pools]))
     found = _points(axes, pools, series, first=2, hollow_from=len(RULES))  # not the colours of the views
     axes.axhline(1, color="0.4", linewidth=0.8)
     _log_axis(axes, found, [1.0])
     below = pairs[0].second if len(pairs) == 1 else "other view"
-    axes.set_ylabel(f"{_short(pairs[0].first)} / {_short(below)}")
-    _head(axes, "Ratio of weights β (Eq. 6)")
+    axes.set_ylabel(f"{short(pairs[0].first)} / {short(below)}")
+    head(axes, "Ratio of weights β (Eq. 6)")
 
 
 def _overlap(axes: Any, pools: Sequence[Pool]) -> None:
@@ -109,22 +97,17 @@ def _overlap(axes: Any, pools: Sequence[Pool]) -> None:
     series = []
     for place, pair in enumerate(pools[0].pairs):
         shared = [None if (found := pool.pairs[place].overlap) is None else 100 * found for pool in pools]
-        series.append((_short(pair.second), shared))
+        series.append((short(pair.second), shared))
     _points(axes, pools, series, first=1)
     chance = [math.nan if (found := pool.pairs[0].chance) is None else 100 * found for pool in pools]
     along = np.repeat(np.arange(len(pools)), 2) + np.tile([-0.5, 0.5], len(pools))
     axes.plot(along, np.repeat(chance, 2), color="0.4", linewidth=1, linestyle="--", label="by chance")
     axes.set_ylim(0, 103)  # a mark at 100 is not cut
     axes.set_ylabel("per cent shared")
-    _head(axes, f"Neighbours shared with {_short(pools[0].pairs[0].first)}")
+    head(axes, f"Neighbours shared with {short(pools[0].pairs[0].first)}")
 
 
 # ---------------------------------------------------------------- what panels share
-
-
-def _short(name: str, most: int = 18) -> str:
-    """A path, say, by its end."""
-    return name if len(name) <= most else "…" + name[1 - most :]
 
 
 def _points(
@@ -176,20 +159,3 @@ def _log_axis(axes: Any, values: Sequence[float], also: Sequence[float]) -> None
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_ylim(low, high)
-
-
-def _head(axes: Any, title: str, columns: int = 3) -> None:
-    """The title, and below it the legend, where it can hide no mark."""
-    names = axes.get_legend_handles_labels()[1]
-    rows = math.ceil(len(names) / columns)
-    axes.set_title(title, fontsize=10, loc="left", pad=6 + 13 * rows)
-    if names:
-        place = {"loc": "lower left", "bbox_to_anchor": (-0.02, 0.98), "borderaxespad": 0.2}
-        axes.legend(frameon=False, fontsize=8, ncols=columns, handletextpad=0.4, columnspacing=1.2, **place)
-
-
-def _tidy(axes: Any) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8)
-    for label in (axes.xaxis.label, axes.yaxis.label):
-        label.set_fontsize(9)

@@ -1,0 +1,106 @@
+"""keepset plot: results drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .arguments import listed
+from .console import say, warn
+
+if TYPE_CHECKING:
+    from ..report.stored import Record
+
+Option = typer.Option
+
+
+def plot(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of runs, or one run's.")],
+    output: Annotated[Path, Option("-o", "--output", help="Write .png, .pdf or .svg.")],
+    kind: Annotated[str, Option(help="capacity, episodes, forgetting (beside stability), or matrix.")] = "capacity",
+    metric: Annotated[str | None, Option(help="FAA, AAA, forgetting or stability against capacity; else FAA.")] = None,
+    where: Annotated[list[str] | None, Option(help="Only runs like this: learner=er-ace, capacity=100,500.")] = None,
+    line: Annotated[str, Option(help="A line for each value of this field: options.weights, learner.")] = "selector",
+    paper: Annotated[bool, Option("--paper", help="The paper's results behind ours, dashed.")] = False,
+) -> None:
+    """Draw results against capacity or episode by episode, or the accuracy matrix of one run.
+
+    \b
+    Examples:
+      keepset plot runs/ -o faa.png
+      keepset plot runs/ --metric AAA --where learner=er-ace --paper -o aaa.pdf
+      keepset plot runs/ --kind episodes --where capacity=500 -o episodes.png
+      keepset plot runs/ --kind forgetting --where learner=er-ace-star -o forgetting.svg
+      keepset plot runs/0123456789abcdef --kind matrix -o matrix.png
+    """
+    from ..checks import check_choice
+    from ..report.plots import KINDS
+    from ..report.style import check_picture, save
+
+    check_picture(output)
+    check_choice("kind", kind, KINDS)
+    if metric is not None and kind != "capacity":
+        raise ValueError(f"--metric is for --kind capacity, got --kind {kind}; leave it out")
+    if paper and kind not in ("capacity", "forgetting"):
+        raise ValueError(f"--paper is for --kind capacity and forgetting, got --kind {kind}; leave it out")
+    records = _records(folders, where or [])
+    if kind != "matrix":
+        records, line = _comparable(records, kind, line)
+    figure = _figure(records, kind, metric or "FAA", line, paper)
+    save(figure, output)
+    if paper and not any(each.get_gid() == "paper" for axes in figure.axes for each in axes.get_lines()):
+        warn("the paper prints nothing for these runs, so there is no dashed line")
+    say(f"{len(records)} {'run' if len(records) == 1 else 'runs'} drawn in {output}")
+
+
+def _comparable(records: Sequence[Record], kind: str, line: str) -> tuple[list[Record], str]:
+    """The runs without copies, and the whole name of the field whose values are the lines."""
+    from ..report.lines import comparable
+    from ..report.stored import field_name, known_fields
+
+    line = field_name(line, known_fields(records))
+    kept = comparable(records, line, () if kind == "episodes" else ("capacity",))
+    if len(kept) < len(records):
+        warn(f"{len(records) - len(kept)} of the runs are there twice and count once")
+    return kept, line
+
+
+def _figure(records: Sequence[Record], kind: str, metric: str, line: str, paper: bool) -> Any:
+    from ..report.plots import draw_capacity, draw_episodes, draw_forgetting, draw_matrix
+    from ..report.tables import metric_name
+
+    if kind == "matrix":
+        return draw_matrix(records)
+    if kind == "episodes":
+        return draw_episodes(records, line=line)
+    if kind == "forgetting":
+        return draw_forgetting(records, line=line, paper=paper)
+    return draw_capacity(records, metric_name(metric), line=line, paper=paper)
+
+
+def _records(folders: Sequence[Path], where: Sequence[str]) -> list[Record]:
+    """The finished runs that are like `where`; what was passed over is said."""
+    from ..report.stored import field_name, known_fields, read_records
+    from ..report.tables import chosen
+
+    found = read_records(folders)
+    for what, passed in (("not finished", found.unfinished), ("damaged", found.damaged)):
+        if passed:
+            more = f" and {len(passed) - 1} more" if len(passed) > 1 else ""
+            warn(f"left out, being {what}: {passed[0]}{more}")
+    if not found.records:
+        named = ", ".join(map(str, folders))
+        raise ValueError(f"there is no finished run in {named}; make some with keepset run --out FOLDER")
+    wanted: dict[str, list[str]] = {}
+    for text in where:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise ValueError(f"--where must be field=value, got {text!r}")
+        wanted.setdefault(field_name(name, known_fields(found.records)), []).extend(listed(values) or [])
+    records = chosen(found.records, wanted)
+    if not records:
+        raise ValueError("no run has all that --where asks for; ask for less")
+    return records

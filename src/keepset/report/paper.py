@@ -1,0 +1,55 @@
+"""The paper's printed results, and which of them a cell of ours may stand beside."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .stored import Value, default_options
+
+FILE = Path(__file__).with_name("paper.csv")
+KEYS = ("metric", "dataset", "learner", "order", "capacity", "method", "views")
+PROTOCOL = {"epochs": 100, "width": 64, "episodes": 10, "quota": "adaptive"}
+"""What the paper did, by our fields."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """Mean and standard error over five runs, in per cent."""
+
+    mean: float
+    error: float
+
+
+@functools.cache
+def printed_results() -> Mapping[tuple[str, ...], Printed]:
+    """(metric, dataset, learner, order, capacity, method, views) -> the paper's figure."""
+    lines = [line for line in FILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    rows = csv.DictReader(lines)
+    keys = [("selector" if key == "method" else key) for key in KEYS]
+    return {tuple(row[key] for key in keys): Printed(float(row["mean"]), float(row["error"])) for row in rows}
+
+
+def printed_result(metric: str, fields: Mapping[str, Value]) -> Printed | None:
+    """The figure of the same data set, learner, class order, capacity, selector and views, if the paper prints it."""
+    return printed_results().get((metric, *(str(fields.get(key)) for key in KEYS[1:])))
+
+
+def departures(fields: Mapping[str, Value]) -> list[str]:
+    """What a run did otherwise than the paper, in words: these make it another protocol."""
+    other = [f"{name} {fields.get(name)}" for name, printed in PROTOCOL.items() if fields.get(name) != printed]
+    for name, default in default_options(str(fields.get("method"))).items():
+        given = fields.get(f"options.{name}", default)
+        if given != default:
+            other.append(f"{name} {given}")
+    return other
+
+
+def in_errors(mean: float, error: float, printed: Printed) -> float:
+    """(ours − the paper's) / √(s.e.² + s.e.²); NaN if ours has no error."""
+    spread = math.hypot(error, printed.error)
+    return (mean - printed.mean) / spread if spread else math.nan

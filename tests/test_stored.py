@@ -1,0 +1,176 @@
+"""Reading stored results: their fields, where they lie, and what is passed over."""
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_results import matrix, run_identity, write_result
+from keepset.experiment.config import make_config
+from keepset.experiment.results import Progress, RunFolder
+from keepset.report import stored
+from keepset.report.stored import default_options, field_name, flat_settings, read_record, read_records
+
+
+def test_read_records__of_a_folder_as_a_run_finishes_it(tmp_path: Path) -> None:
+    config = make_config("paper", None, {"device": "cpu", "data": {"name": "cifar100", "order": 42}, "seed": 7})
+    folder = RunFolder(tmp_path, config)
+    folder.prepare()
+    picks = [{str(label): {"rows": list(range(300)), "notes": ['\n "identity": {}']} for label in range(40)}]
+    folder.finish(Progress(accuracy=[[0.5], [0.25, 0.75]], picks=picks))
+    assert (folder.path / "result.json").stat().st_size > 2 * stored.END, "so that its ends are read, and no more"
+    (record,) = read_records([tmp_path]).records
+    assert (record["dataset"], record["order"], record["seed"], record["episodes"]) == ("cifar100", 42, 7, 2)
+    assert (record["selector"], record["views"], record["epochs"]) == ("mers", "supervised+simclr", 100)
+    assert record.accuracy == [[0.5], [0.25, 0.75]]
+    assert record.averages == [0.5, 0.5]
+    assert record.metrics == {"FAA": 0.5, "AAA": 0.5, "forgetting": 0.25, "stability": 0.25}
+
+
+def test_read_record__another_layout_gives_the_same(tmp_path: Path) -> None:
+    usual = read_record(write_result(tmp_path, 0.3, capacity=500, seed=3))
+    path = usual.folder / "result.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(dict(reversed(content.items()))))
+    other = read_record(usual.folder)
+    assert (other.settings, other.seed, other.metrics) == (usual.settings, 3, usual.metrics)
+
+
+def test_read_record__metrics_come_from_the_matrix_where_they_are_not_stored(tmp_path: Path) -> None:
+    path = write_result(tmp_path, [[0.5], [0.25, 0.75]]) / "result.json"
+    content = json.loads(path.read_text())
+    del content["metrics"]
+    path.write_text(json.dumps(content))
+    assert read_record(path.parent).metrics["forgetting"] == 0.25
+
+
+def test_read_record__one_episode_has_no_forgetting(tmp_path: Path) -> None:
+    record = read_record(write_result(tmp_path, matrix(0.5, 1)))
+    assert math.isnan(record.metrics["forgetting"])
+    assert record.metrics["FAA"] == 0.5
+
+
+def test_read_records__settings_are_one_object_for_all_seeds(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_result(tmp_path, seed=seed)
+    write_result(tmp_path, capacity=7)
+    first, second, third = read_records([tmp_path]).records
+    assert first.settings is second.settings
+    assert first.settings is not third.settings
+    assert (first["seed"], second["seed"]) == (0, 1)
+
+
+def test_read_records__in_the_folder_one_below_and_two_below(tmp_path: Path) -> None:
+    run = write_result(tmp_path / "runs" / "grid", seed=1)
+    write_result(tmp_path / "runs", seed=2, folder="plain")
+    assert sorted(record.seed for record in read_records([tmp_path / "runs"]).records) == [1, 2]
+    assert [record.seed for record in read_records([run]).records] == [1]
+    assert len(read_records([tmp_path / "runs" / "grid", f"{tmp_path}/runs/./grid"]).records) == 1
+    assert read_records([tmp_path.parent / tmp_path.name]).records != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "3",
+        '{"accuracy": [[0.5]]}',
+        '{"accuracy": [[0.5, 0.5]], "identity": {"seed": 0}}',
+        '{"accuracy": [], "identity": {"seed": 0}}',
+        '{"accuracy": [[0.5]], "identity": 3}',
+        '{"accuracy": [[0.5]], "identity": {"seed": 0}}',
+        '{"accuracy": 1, "identity": {"seed": 0}}',
+        "\x00\xff",
+    ],
+)
+def test_read_records__damaged_results_are_passed_over(text: str, tmp_path: Path) -> None:
+    write_result(tmp_path, seed=1)
+    folder = write_result(tmp_path, seed=2)
+    (folder / "result.json").write_text(text, encoding="latin-1")
+    found = read_records([tmp_path])
+    assert [record.seed for record in found.records] == [1]
+    assert found.damaged == [folder]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_read_records__a_torn_result_is_damaged(share: float, tmp_path: Path) -> None:
+    path = write_result(tmp_path) / "result.json"
+    text = path.read_text()
+    path.write_text(text[: int(share * len(text)) - 1])
+    assert read_records([tmp_path]).damaged == [path.parent]
+
+
+def test_read_records__unfinished_runs_are_told_apart(tmp_path: Path) -> None:
+    folder = write_result(tmp_path)
+    (folder / "result.json").unlink()
+    (tmp_path / "no run").mkdir()
+    found = read_records([tmp_path])
+    assert (found.records, found.unfinished, found.damaged) == ([], [folder], [])
+
+
+def test_read_records__missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"there is no folder .*none; name one that holds runs"):
+        read_records([tmp_path / "none"])
+
+
+# ---------------------------------------------------------------- fields
+
+
+@pytest.mark.parametrize(
+    ("given", "selector", "method", "views"),
+    [
+        ({"selector": "random"}, "random", "random", "none"),
+        ({"selector": "maxherding"}, "maxherding", "maxherding", "supervised"),
+        ({"selector": "maxherding:simclr"}, "maxherding:simclr", "maxherding", "simclr"),
+        ({"selector": "maxherding", "views": ["pixels"]}, "maxherding:pixels", "maxherding", "pixels"),
+        ({"selector": "mers-maxherding"}, "mers", "mers", "supervised+simclr"),
+        ({"selector": "mers", "views": ["simclr"]}, "mers", "mers", "simclr"),
+    ],
+)
+def test_settings__selector_names_a_view_that_is_not_the_learners(
+    given: Any, selector: str, method: str, views: str
+) -> None:
+    found = flat_settings(run_identity(**given), 10)
+    assert (found["selector"], found["method"], found["views"]) == (selector, method, views)
+
+
+def test_settings__options_left_out_have_their_defaults() -> None:
+    plain = flat_settings(run_identity(), 10)
+    assert (plain["options.weights"], plain["options.neighbours"]) == ("printed", "auto")
+    assert flat_settings(run_identity(options={"weights": "printed"}), 10) == plain
+    assert flat_settings(run_identity(options={"weights": [2.0, 1.0]}), 10)["options.weights"] == "2.0 1.0"
+    given = flat_settings(run_identity(options={"bandwidth": {"simclr": 0.5, "supervised": 1}}), 10)
+    assert given["options.bandwidth"] == "simclr:0.5 supervised:1"
+    assert not [name for name in flat_settings(run_identity(selector="random"), 10) if name.startswith("options")]
+    assert default_options("herding") == {}
+
+
+def test_settings__episodes_are_counted_and_their_sizes_kept() -> None:
+    plain, said = flat_settings(run_identity(), 10), flat_settings(run_identity(data__episodes=10), 10)
+    assert plain == said
+    assert plain["episodes"] == 10
+    assert flat_settings(run_identity(data__episodes=[50, 50]), 2)["data.episodes"] == "50 50"
+
+
+def test_field_name__by_the_end_of_a_dotted_name() -> None:
+    known = ["capacity", "options.weights", "simclr.rate", "learning.rate"]
+    assert field_name("capacity", known) == "capacity"
+    assert field_name("weights", known) == "options.weights"
+    assert field_name("simclr.rate", known) == "simclr.rate"
+    with pytest.raises(ValueError, match=r"'rate' may be learning\.rate or simclr\.rate"):
+        field_name("rate", known)
+    with pytest.raises(ValueError, match="unknown field 'capasity'; did you mean 'capacity'"):
+        field_name("capasity", known)
+
+
+def test_read_records__three_hundred_are_quick(tmp_path: Path) -> None:
+    for number in range(300):
+        write_result(tmp_path, folder=str(number), capacity=100 + number % 3, seed=number)
+    begin = time.process_time()
+    assert len(read_records([tmp_path]).records) == 300
+    assert time.process_time() - begin < 1, "ten thousand must not take more than a few seconds"
