@@ -32,7 +32,7 @@ OUTSIDE: dict[str, set[str]] = {
     "files": {"numpy", "torch", "safetensors"},
     "data": {"numpy", "torch", "safetensors", "sklearn", "PIL", "pooch"},
     "views": {"numpy", "torch", "safetensors", "filelock", "transformers"},
-    "experiment": {"torch", "pydantic", "safetensors"},
+    "experiment": {"torch", "pydantic", "safetensors", "ray", "submitit", "filelock"},
     "report": {"numpy", "torch", "safetensors", "matplotlib"},
     "commands": {"numpy", "rich", "torch", "typer"},
     "cli": {"typer"},

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from keepset.learning.augment import normalise
 from keepset.views import pretrain
 from keepset.views.pretrain import Method, Pretrainer, pretrained
-from keepset.views.settings import Pretraining
 from keepset.views.quality import neighbour_accuracy
+from keepset.views.settings import Pretraining
 from keepset.views.simclr import SimCLRAugmentation, SimCLRSettings, simclr, simclr_method
 from keepset.views.vicreg import VICRegAugmentation, VICRegSettings, vicreg, vicreg_method
 

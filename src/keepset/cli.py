@@ -11,10 +11,14 @@ from .commands.cache import cache
 from .commands.console import say, warn
 from .commands.data import data
 from .commands.encode import encode
+from .commands.gallery import gallery
+from .commands.grid import grid
 from .commands.ls import ls
+from .commands.plot import plot
 from .commands.run import run
 from .commands.select import select
 from .commands.show import show
+from .commands.table import table
 from .commands.views import views
 
 app = typer.Typer(name="keepset", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
@@ -22,8 +26,12 @@ app.command("ls")(ls)
 app.command("select")(select)
 app.command("encode")(encode)
 app.command("run")(run)
+app.command("grid")(grid)
 app.command("show")(show)
+app.command("table")(table)
 app.command("views")(views)
+app.command("plot")(plot)
+app.command("gallery")(gallery)
 app.add_typer(data, name="data")
 app.add_typer(cache, name="cache")
 

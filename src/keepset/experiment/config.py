@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import tomllib
@@ -163,7 +164,7 @@ def make_config(
     `view_preset` among them is a preset of the encoders: it comes before what is set for them one by one.
     """
     try:
-        from pydantic import TypeAdapter, ValidationError
+        from pydantic import ValidationError
     except ImportError:
         raise ValueError("experiments need pydantic; pip install keepset[experiments]") from None
     plain: dict[str, Any] = {}
@@ -176,9 +177,17 @@ def make_config(
     plain = _merged(_view_preset(plain.pop("view_preset", "auto"), plain), plain)
     _check_keys(plain, RunConfig)
     try:
-        return TypeAdapter(RunConfig).validate_python(plain)
+        return _reader().validate_python(plain)  # type: ignore[no-any-return]
     except ValidationError as error:
         raise ValueError(_in_words(error.errors()[0])) from None
+
+
+@functools.cache
+def _reader() -> Any:
+    """Made once: it takes hundreds of times as long as reading a config with it, and a grid has hundreds."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RunConfig)
 
 
 def _view_preset(name: Any, plain: Mapping[str, Any]) -> Mapping[str, Any]:

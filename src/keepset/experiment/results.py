@@ -67,7 +67,7 @@ class RunFolder:
     def clear(self) -> None:
         for path in (self.path / "views").glob("*.safetensors"):
             path.unlink()
-        for name in ("result.json", "metrics.jsonl", *CHECKPOINTS):
+        for name in ("result.json", "metrics.jsonl", "error.txt", *CHECKPOINTS):
             (self.path / name).unlink(missing_ok=True)
 
     def keep_views(self, episode: int, views: Mapping[str, Tensor], labels: Tensor) -> None:

@@ -1,0 +1,134 @@
+"""The paper's experiments: every file expands, costs what its comment says, and has what the paper's tables show."""
+
+import dataclasses
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+
+from keepset.experiment.grid import Planned, read_grids
+from keepset.views import ENCODERS
+from keepset.views.cache import Recipe
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted((ROOT / "experiments").glob("*.toml"))
+COST = re.compile(r"^# ([\d,]+) runs of ([\d,]+) steps: ([\d,]+) steps in all; with --preset fast ([\d,]+)\.$", re.M)
+
+CAPACITIES = [100, 300, 500, 1000, 2000]
+LARGE = [*CAPACITIES, 4000, 5000]
+TINY = [200, 400, 600, 1000, 2000, 4000, 6000]
+MAIN = ["random", "herding", "teal", "probcover", "maxherding", "mers"]
+ORDERS = ["random", "probcover", "probcover:simclr", "mers-probcover", "maxherding", "maxherding:simclr", "mers"]
+# (data, learner, order) -> the capacities and selectors of the paper's tables
+TABLES: dict[tuple[str, str, Any], tuple[list[int], list[str]]] = {
+    ("cifar100", "er-ace-star", "canonical"): (CAPACITIES, MAIN),
+    ("cifar100", "er-ace", "canonical"): (CAPACITIES, MAIN),
+    ("cifar100", "er", "canonical"): (CAPACITIES[1:], [*MAIN, "rainbow"]),
+    ("cifar100", "er-ace", 42): (LARGE, ORDERS),
+    ("cifar100", "er", 42): (LARGE, ORDERS),
+    ("tinyimagenet", "er-ace", 42): (TINY, ORDERS),
+    ("cifar100", "er-ace", 35): (LARGE, ORDERS),
+    ("cifar100", "er", 35): (CAPACITIES, ORDERS),
+    ("tinyimagenet", "er-ace", 35): (TINY, ORDERS),
+    ("tinyimagenet", "er", 35): (TINY, ORDERS),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    """Grids of hundreds of runs: the reader of settings is made once, and DINOv2 needs no weights to be counted."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pydantic, "TypeAdapter", functools.cache(pydantic.TypeAdapter))
+        unweighed = dataclasses.replace(ENCODERS["dinov2"], recipe=lambda *_: Recipe("dinov2", {}, 1))
+        patched.setitem(ENCODERS, "dinov2", unweighed)
+        yield
+
+
+@functools.cache
+def runs_of(file: Path) -> tuple[Planned, ...]:
+    return read_grids([file]).runs
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_file__begins_with_what_it_costs(file: Path) -> None:
+    text, runs = file.read_text(encoding="utf-8"), runs_of(file)
+    assert text.startswith("# ")
+    found = COST.search(text)
+    assert found, "a comment with runs and steps"
+    told = [int(number.replace(",", "")) for number in found.groups()]
+    total = sum(run.steps for run in runs)
+    assert {run.steps for run in runs} == {told[1]}
+    assert told == [len(runs), told[1], total, total // 10]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_file__has_a_fast_twin_and_five_seeds(file: Path) -> None:
+    runs = runs_of(file)
+    assert {run.config.train.epochs for run in runs} == {100}
+    one = read_grids([file], "fast", {"seed": 0}).runs
+    assert {run.config.train.epochs for run in one} == {10}
+    assert len(one) * 5 == len(runs)
+    assert {run.config.seed for run in runs} == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_file__seeds_change_fastest(file: Path) -> None:
+    """Runs of one seed would wait for each other in the first episode."""
+    assert [run.config.seed for run in runs_of(file)[:5]] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: "-".join(map(str, table)))
+def test_tables__every_cell_has_its_runs(table: tuple[str, str, Any]) -> None:
+    data, learner, order = table
+    capacities, selectors = TABLES[table]
+    name = f"{learner.replace('-', '_')}_{data}" + ("" if order == "canonical" else f"_order_{order}")
+    found = defaultdict(set)
+    for run in runs_of(ROOT / "experiments" / f"{name}.toml"):
+        config = run.config
+        assert (config.data.name, config.learner, config.data.order) == table
+        assert not config.options
+        found[config.selector].add(config.capacity)
+    assert found == {selector: set(capacities) for selector in selectors}
+
+
+@pytest.mark.parametrize(
+    ("stem", "option", "values"),
+    [
+        ("bandwidth", "bandwidth", {None, 1.0, "knn", "episode"}),
+        ("weights", "weights", {None, "density", "inverse", "equal"}),
+        ("metric", "metric", {None, "euclidean", "literal"}),
+        ("fusion", "fusion", {None, "max-then-sum"}),
+        ("uncovered", "uncovered", {None, "shared"}),
+    ],
+)
+def test_ablations__default_and_the_others(stem: str, option: str, values: set[Any]) -> None:
+    found = defaultdict(set)
+    for run in runs_of(ROOT / "experiments" / f"{stem}_cifar100.toml"):
+        assert set(run.config.options) <= {option}
+        found[run.config.selector, run.config.capacity].add(run.config.options.get(option))
+    assert {capacity for _, capacity in found} == set(CAPACITIES)
+    assert all(each == values for each in found.values())
+
+
+def test_embeddings__each_alone_and_beside_the_supervised_one() -> None:
+    files = [ROOT / "experiments" / f"embeddings{middle}_cifar100.toml" for middle in ("", "_dinov2")]
+    found = {run.config.used_views() for file in files for run in runs_of(file)}
+    own = ("simclr", "vicreg", "dinov2")
+    assert found == {("supervised",), *((name,) for name in own), *(("supervised", name) for name in own)}
+
+
+def test_docs__name_every_file_and_no_other() -> None:
+    text = (ROOT / "docs" / "grids.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"`(\w+_(?:cifar100|tinyimagenet)\w*)`", text))
+    assert told == {file.stem for file in FILES}
+
+
+def test_docs__the_grid_shown_expands(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "grids.md").read_text(encoding="utf-8"), re.S)
+    (tmp_path / "shown.toml").write_text(shown, encoding="utf-8")
+    assert len(read_grids([tmp_path / "shown.toml"]).runs) == 5 * 4 * 3 * 5
