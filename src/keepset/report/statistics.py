@@ -41,7 +41,9 @@ def paired_test(values: Sequence[float], against: Sequence[float]) -> Paired:
 
 
 def two_sided_p(t: float, freedom: float) -> float:
-    """P(|T| ≥ |t|) = I_x(ν/2, 1/2) at x = ν / (ν + t²)."""
+    """P(|T| ≥ |t|) = I_x(ν/2, 1/2) at x = ν / (ν + t²), or 1 − I_1₋ₓ(1/2, ν/2)."""
+    if t * t < 1:  # 1 − x by itself: taken from x, its digits would be lost near t = 0
+        return 1 - incomplete_beta(0.5, freedom / 2, t * t / (freedom + t * t))
     return incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
