@@ -379,7 +379,8 @@ def test_augmentation__refuses_bad_settings(setting: str, value: object) -> None
 
 
 def test_augmentation__takes_the_ends_of_its_ranges() -> None:
-    Augmentation(crop=(1, 1), ratio=(1, 1), brightness=0, contrast=3, saturation=0, hue=0.5, jitter=1, grey=0)
+    ends = {"crop": (1, 1), "ratio": (1, 1), "brightness": 0, "contrast": 3, "hue": 0.5, "jitter": 1, "grey": 0}
+    assert ends.items() <= vars(Augmentation(**ends)).items()  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- distributions, beside kornia's

@@ -17,6 +17,7 @@ from .progress import RunDisplay, bars, run_name
 
 if TYPE_CHECKING:
     from ..experiment.config import RunConfig
+    from ..experiment.side_by_side import Failure
 
 Option = typer.Option
 
@@ -60,7 +61,7 @@ def run(
       keepset run photos/ --episodes 4 --set data.image_size=64 --set options.weights=equal
     """
     from ..experiment.config import run_hash
-    from ..experiment.side_by_side import Failure, run_all
+    from ..experiment.side_by_side import Failure
     from ..learning.trainer import Engine
 
     given: dict[str, Any] = {
@@ -80,21 +81,8 @@ def run(
     lists = {"learner": learner, "selector": selector, "capacity": capacity, "seed": seed}
     configs = list({run_hash(each): each for each in _expanded(preset, config, flags, lists)}.values())
     warnings.showwarning = lambda message, *_: warn(str(message))
-    try:
-        with bars() as progress:
-            display = RunDisplay(progress, configs)
-            outcomes = run_all(
-                configs,
-                out,
-                again=again,
-                side_by_side=whole_numbers(side_by_side),
-                watch=display.watch,
-                on_pace=display.pace,
-                engine=Engine(capture=not plain, compile=not plain),
-            )
-    except KeyboardInterrupt:
-        warn("broken off; the same command goes on where it was")
-        raise
+    engine = Engine(capture=not plain, compile=not plain)
+    outcomes = _run_all(configs, out, again=again, side_by_side=whole_numbers(side_by_side), engine=engine)
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     if len(failures) == len(configs):
         raise failures[0].error
@@ -106,6 +94,19 @@ def run(
     if failures:
         told = "; ".join(f"{run_name(failure.config)}: {failure.error}" for failure in failures)
         raise ValueError(f"{len(failures)} of {len(configs)} runs failed: {told}")
+
+
+def _run_all(configs: Sequence[RunConfig], out: Path, **how: Any) -> list[dict[str, Any] | Failure]:
+    """All runs, shown while they run."""
+    from ..experiment.side_by_side import run_all
+
+    try:
+        with bars() as progress:
+            display = RunDisplay(progress, configs)
+            return run_all(configs, out, watch=display.watch, on_pace=display.pace, **how)
+    except KeyboardInterrupt:
+        warn("broken off; the same command goes on where it was")
+        raise
 
 
 def _expanded(
