@@ -1,6 +1,7 @@
 """Many runs side by side: how long a step of a run takes, and what the ways of running it buy.
 
-python bench/fleet.py [--learners er er-ace er-ace-star] [--widths 64 20] [--runs 1 2 4 8 16] [--profile FILE]
+python bench/fleet.py [--learners er er-ace er-ace-star] [--widths 64 20] [--runs 1 2 4 8 16] [--ways eager captured
+    compiled] [--profile FILE]
 
 On a GPU, in one process: the eager loop, one captured run, and several side by side, with and without torch.compile,
 for a step of 10 new and 10 memory images of 32 x 32 (STAR takes 10 more). On a CPU: the plain loop against itself with
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ CLASSES = 20
 CUDA = torch.cuda.is_available()
 IMAGES, STEPS = (2000, 100) if CUDA else (400, 20)
 EAGER, CAPTURED, COMPILED = Engine(False, False), Engine(True, False), Engine(True, True)
+WAYS = {"eager": EAGER, "captured": CAPTURED, "compiled": COMPILED}
 
 
 def material() -> Material:
@@ -62,7 +64,9 @@ def seconds_a_run_step(trainers: Sequence[Trainer]) -> float:
 # ---------------------------------------------------------------- a GPU
 
 
-def on_a_gpu(names: Sequence[str], widths: Sequence[int], numbers: Sequence[int], profile: Path | None) -> None:
+def on_a_gpu(
+    names: Sequence[str], widths: Sequence[int], numbers: Sequence[int], ways: Sequence[str], profile: Path | None
+) -> None:
     rate = matrix_rate()
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}, matrix rate {rate / 1e12:.0f} TFLOP/s")
     print(
@@ -74,8 +78,8 @@ def on_a_gpu(names: Sequence[str], widths: Sequence[int], numbers: Sequence[int]
         for name in names:
             work = flops(name, width, data)
             eager = None
-            for how, engine, runs in ways(numbers):
-                seconds, memory = measured(name, width, engine, runs, data, profile)
+            for how, runs in [(how, runs) for how in ways for runs in (numbers if how != "eager" else [1])]:
+                seconds, memory = measured(name, width, WAYS[how], runs, data, profile)
                 eager = eager or seconds
                 images = (10 + sum(learner(name).draws)) / seconds
                 print(
@@ -83,14 +87,6 @@ def on_a_gpu(names: Sequence[str], widths: Sequence[int], numbers: Sequence[int]
                     f"{100 * work / seconds / rate:.1f} % | {memory / 2**20:.0f} | {eager / seconds:.1f} |",
                     flush=True,
                 )
-
-
-def ways(numbers: Sequence[int]) -> Iterator[tuple[str, Engine, int]]:
-    yield "eager", EAGER, 1
-    for runs in numbers:
-        yield "captured", CAPTURED, runs
-    for runs in numbers:
-        yield "compiled and captured", COMPILED, runs
 
 
 def measured(
@@ -192,9 +188,10 @@ if __name__ == "__main__":
     parser.add_argument("--learners", nargs="+", default=["er", "er-ace", "er-ace-star"])
     parser.add_argument("--widths", nargs="+", type=int, default=[64, 20])
     parser.add_argument("--runs", nargs="+", type=int, default=[1, 2, 4, 8, 16])
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS, help="compiled: and captured")
     parser.add_argument("--profile", type=Path, help="write tables of the kernels beside this file")
     given = parser.parse_args()
     if CUDA:
-        on_a_gpu(given.learners, given.widths, given.runs, given.profile)
+        on_a_gpu(given.learners, given.widths, given.runs, given.ways, given.profile)
     else:
         on_a_cpu(given.learners)

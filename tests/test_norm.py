@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pytest
 import torch
@@ -19,13 +20,23 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def make_layer(kind: type[nn.BatchNorm2d], dtype: torch.dtype = torch.float64) -> nn.BatchNorm2d:
+Layer = TypeVar("Layer", bound=nn.Module)
+
+
+def changed(layer: Layer, dtype: torch.dtype = torch.float64) -> Layer:
     """With weights and statistics that are not the initial ones."""
-    layer, source = kind(CHANNELS), seeded(0)
-    values = {name: torch.rand(CHANNELS, generator=source) + 0.5 for name, _ in layer.named_parameters()}
-    values |= {name: torch.rand(CHANNELS, generator=source) + 0.5 for name in ("running_mean", "running_var")}
-    layer.load_state_dict({**values, "num_batches_tracked": torch.tensor(7)})
+    source = seeded(0)
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        layer.state_dict()[name].copy_(torch.rand(CHANNELS, generator=source) + 0.5)
     return layer.to(dtype)
+
+
+def make_norm(dtype: torch.dtype = torch.float64, rectified: bool = False) -> Norm:
+    return changed(Norm(CHANNELS, rectified=rectified), dtype)
+
+
+def make_plain(dtype: torch.dtype = torch.float64) -> nn.BatchNorm2d:
+    return changed(nn.BatchNorm2d(CHANNELS), dtype)
 
 
 def make_maps(count: int, side: int = 4, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -40,7 +51,8 @@ def traces(layer: nn.Module, forward: Forward, maps: Tensor) -> dict[str, Tensor
     outputs = forward(maps)
     weights = torch.randn(outputs.shape, generator=seeded(2), dtype=torch.float64).to(outputs.dtype)
     (outputs * weights).sum().backward()
-    found = {"outputs": outputs.detach(), "maps": maps.grad, **dict(layer.named_buffers())}
+    statistics = {name: value for name, value in layer.named_buffers() if "running" in name}
+    found = {"outputs": outputs.detach(), "maps": maps.grad, **statistics}
     found |= {f"{name}.grad": weight.grad for name, weight in layer.named_parameters()}
     return {name: tensor.clone() for name, tensor in found.items() if tensor is not None}
 
@@ -61,31 +73,29 @@ def part_by_part(layer: nn.Module, parts: Sequence[int]) -> Forward:
 @pytest.mark.parametrize("side", [4, 1])
 @pytest.mark.parametrize("parts", [(6, 6), (2, 7, 3), (10, 2)], ids=str)
 def test_norm__parts_as_a_forward_each(parts: tuple[int, ...], side: int) -> None:
-    layer, plain, maps = make_layer(Norm), make_layer(nn.BatchNorm2d), make_maps(12, side)
+    layer, plain, maps = make_norm(), make_plain(), make_maps(12, side)
     found = traces(layer, lambda given: layer(given, parts), maps)
     expected = traces(plain, part_by_part(plain, parts), maps)
     assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    assert int(found["num_batches_tracked"]) == 7 + len(parts)
-    whole = make_layer(nn.BatchNorm2d)
+    whole = make_plain()
     assert not torch.allclose(found["outputs"], whole(maps)), "the parts must matter"
 
 
 @pytest.mark.parametrize("parts", [(), (12,)], ids=str)
 def test_norm__one_part_is_plain_batch_norm_to_the_bit(parts: tuple[int, ...]) -> None:
-    layer, plain, maps = make_layer(Norm), make_layer(nn.BatchNorm2d), make_maps(12)
+    layer, plain, maps = make_norm(), make_plain(), make_maps(12)
     assert_close(traces(layer, lambda given: layer(given, parts), maps), traces(plain, plain, maps), rtol=0, atol=0)
 
 
 def test_norm__in_eval_mode_parts_change_nothing() -> None:
-    layer, plain, maps = make_layer(Norm).eval(), make_layer(nn.BatchNorm2d).eval(), make_maps(12)
+    layer, plain, maps = make_norm().eval(), make_plain().eval(), make_maps(12)
     found = traces(layer, lambda given: layer(given, (5, 7)), maps)
     assert_close(found, traces(plain, plain, maps), rtol=0, atol=0)
-    assert int(found["num_batches_tracked"]) == 7
 
 
 def test_norm__the_parts_follow_in_their_order() -> None:
     """The later part weighs more in the running mean."""
-    layer = make_layer(Norm)
+    layer = make_norm()
     before = layer.get_buffer("running_mean").clone()
     first, second = torch.zeros(3, CHANNELS, 2, 2).double(), torch.ones(3, CHANNELS, 2, 2).double()
     layer(torch.cat([first, second]), (3, 3))
@@ -98,26 +108,22 @@ def test_norm__the_parts_follow_in_their_order() -> None:
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["rows", "channels-last"])
 @pytest.mark.parametrize(("count", "side"), [(2, 4), (3, 4), (2, 1), (6, 3)])
 def test_at_once__as_part_by_part(count: int, side: int, layout: torch.memory_format) -> None:
-    layer, plain = make_layer(Norm, torch.float32), make_layer(nn.BatchNorm2d, torch.float32)
-    assert isinstance(layer, Norm)
+    layer, plain = make_norm(torch.float32), make_plain(torch.float32)
     maps = make_maps(12, side, torch.float32)
     found = traces(layer, lambda given: layer.at_once(given.contiguous(memory_format=layout), count), maps)
     expected = traces(plain, part_by_part(plain, [12 // count] * count), maps)
     assert_close(found, expected, rtol=1e-4, atol=2e-5)
-    assert int(found["num_batches_tracked"]) == 7 + count
 
 
 def test_at_once__keeps_the_layout_of_the_tensor_cores() -> None:
-    layer, maps = make_layer(Norm, torch.float32), make_maps(12, 4, torch.float32)
-    assert isinstance(layer, Norm)
+    layer, maps = make_norm(torch.float32), make_maps(12, 4, torch.float32)
     assert layer.at_once(maps.contiguous(memory_format=torch.channels_last), 2).is_contiguous(
         memory_format=torch.channels_last
     )
 
 
 def test_at_once__of_bfloat16_has_statistics_in_float32() -> None:
-    layer, plain = make_layer(Norm, torch.float32), make_layer(nn.BatchNorm2d, torch.float32)
-    assert isinstance(layer, Norm)
+    layer, plain = make_norm(torch.float32), make_plain(torch.float32)
     maps = make_maps(12).bfloat16()
     found = layer.at_once(maps, 2)
     assert found.dtype == torch.bfloat16
@@ -128,15 +134,54 @@ def test_at_once__of_bfloat16_has_statistics_in_float32() -> None:
 
 
 def test_at_once__the_statistics_have_no_gradient() -> None:
-    layer, maps = make_layer(Norm, torch.float32), make_maps(12, 4, torch.float32).requires_grad_()
-    assert isinstance(layer, Norm)
+    layer, maps = make_norm(torch.float32), make_maps(12, 4, torch.float32).requires_grad_()
     layer.at_once(maps, 2)
     assert not layer.get_buffer("running_mean").requires_grad
 
 
-def test_at_once__a_layer_without_running_statistics_is_refused() -> None:
-    with pytest.raises(ValueError, match="track_running_stats=True"):
-        Norm(CHANNELS, track_running_stats=False).at_once(make_maps(4, 2, torch.float32), 2)
+@pytest.mark.parametrize("with_beside", [False, True], ids=["alone", "beside"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_at_once__with_what_follows_it(count: int, with_beside: bool) -> None:
+    """Maps added and a ReLU, against the same as separate operations; the gradient of what is added too."""
+    layer, plain, maps = make_norm(rectified=True), make_plain(), make_maps(12)
+    outcomes = []
+    for at_once in (True, False):
+        beside = torch.randn(maps.shape, generator=seeded(4), dtype=torch.float64).requires_grad_()
+        added = beside if with_beside else None
+
+        def forward(given: Tensor, at_once: bool = at_once, added: Tensor | None = added) -> Tensor:
+            if at_once:
+                return layer.at_once(given, count, added)
+            normal = part_by_part(plain, [12 // count] * count)(given)
+            return nn.functional.relu(normal if added is None else normal + added)
+
+        found = traces(layer if at_once else plain, forward, maps)
+        assert found["outputs"].eq(0).any()
+        outcomes.append(found | ({"beside": beside.grad} if beside.grad is not None else {}))
+    assert_close(outcomes[0], outcomes[1], rtol=1e-9, atol=1e-9)
+    assert ("beside" in outcomes[0]) == with_beside
+
+
+@pytest.mark.parametrize("with_beside", [False, True], ids=["alone", "beside"])
+def test_norm__with_what_follows_it_to_the_bit(with_beside: bool) -> None:
+    layer, plain, maps = make_norm(rectified=True), make_plain(), make_maps(12)
+    beside = torch.randn(maps.shape, generator=seeded(4), dtype=torch.float64) if with_beside else None
+    found = layer(maps, (), beside)
+    assert torch.equal(found, nn.functional.relu(plain(maps) if beside is None else plain(maps) + beside))
+
+
+def test_at_once__a_part_of_one_value_is_refused() -> None:
+    with pytest.raises(ValueError, match="more than one value a channel"):
+        make_norm().at_once(make_maps(2, 1), 2)
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_at_once__a_compiler_gets_one_graph_of_it() -> None:
+    """As on a GPU: the same values and gradients, without a break in the graph."""
+    layer, plain, maps = make_norm(rectified=True), make_norm(rectified=True), make_maps(12)
+    whole = torch.compile(lambda given: layer.at_once(given, 2), backend="aot_eager", fullgraph=True)
+    found = traces(layer, whole, maps)
+    assert_close(found, traces(plain, lambda given: plain(given, (6, 6)), maps), rtol=1e-9, atol=1e-9)
 
 
 # ---------------------------------------------------------------- whole networks

@@ -252,7 +252,7 @@ def test_begin__the_noise_of_star_is_drawn_anew_into_the_same_tensors(monkeypatc
     calls: list[tuple[dict[str, int], dict[str, Tensor]]] = []
     written = star_module.star_gradients
 
-    def spy(model: nn.Module, batch: Batch, seen: Tensor, noise: dict[str, Tensor], *more: Any) -> Tensor:
+    def spy(model: nn.Module, batch: Batch, seen: Tensor, noise: dict[str, Tensor], *more: Any) -> Any:
         copies = {name: tensor.clone() for name, tensor in noise.items()}
         calls.append(({name: id(tensor) for name, tensor in noise.items()}, copies))
         return written(model, batch, seen, noise, *more)

@@ -1,48 +1,130 @@
-"""Batch-norm over a batch of several parts, each with statistics of its own."""
+"""Batch-norm over a batch of several parts, each with statistics of its own, with what usually follows it."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 Parts = tuple[int, ...]
 """Sizes of the parts of a batch, one after the other; empty: it is one."""
 
+EPSILON = 1e-5
+SHARE = 0.1  # of a batch in the running statistics
+OVER = (1, 3, 4)  # of (parts, images, channels, height, width): all that a statistic is taken over
 
-class Norm(nn.BatchNorm2d):
-    """nn.BatchNorm2d, but a batch of several parts is normalised as if each part had come by itself, in their order."""
 
-    def forward(self, maps: Tensor, parts: Parts = ()) -> Tensor:
-        """(b, channels, height, width), the parts' sizes adding up to b."""
-        if not self.training or len(parts) < 2:
-            return super().forward(maps)
-        if maps.is_cuda and len(set(parts)) == 1:
-            return self.at_once(maps, len(parts))
-        return torch.cat([super(Norm, self).forward(part) for part in maps.split(parts)])
+class Norm(nn.Module):
+    """Batch-norm of maps, but a batch of several parts is normalised as if each had come by itself, in their order.
 
-    def at_once(self, maps: Tensor, count: int) -> Tensor:
-        """`count` equal parts in one go: for a compiler half as many kernels as part by part."""
-        pieces = maps.unflatten(0, (count, -1)).float()  # (count, b / count, channels, height, width)
-        over = pieces[0].numel() // pieces.shape[2]  # numbers behind each statistic
-        if over < 2:
-            raise ValueError(
-                f"a part needs more than one value a channel in training, got shape {tuple(pieces[0].shape)}"
-            )
-        variance, mean = torch.var_mean(pieces, (1, 3, 4), correction=0)  # (count, channels)
-        self._follow(mean.detach(), variance.detach() * (over / (over - 1)))
-        scale = self.weight * torch.rsqrt(variance + self.eps)
-        shift = self.bias - mean * scale
-        normal = pieces * scale[:, None, :, None, None] + shift[:, None, :, None, None]
-        result: Tensor = normal.to(maps.dtype).flatten(0, 1)
-        return result
+    rectified: with a ReLU at the end.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, channels: int, *, rectified: bool = False) -> None:
+        super().__init__()
+        self.rectified = rectified
+        self.weight, self.bias = nn.Parameter(torch.empty(channels)), nn.Parameter(torch.empty(channels))
+        self.register_buffer("running_mean", torch.empty(channels))
+        self.register_buffer("running_var", torch.empty(channels))
+        self.reset_parameters()
 
     @torch.no_grad()
-    def _follow(self, means: Tensor, variances: Tensor) -> None:
-        """The running statistics, part after part, as so many forwards would move them."""
-        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
-            raise ValueError("a batch in parts needs running statistics; make the layer with track_running_stats=True")
-        share = 0.1 if self.momentum is None else self.momentum
-        for mean, variance in zip(means, variances, strict=True):
-            self.running_mean.lerp_(mean.to(self.running_mean), share)
-            self.running_var.lerp_(variance.to(self.running_var), share)
-        self.num_batches_tracked.add_(len(means))
+    def reset_parameters(self) -> None:
+        for tensor, value in ((self.weight, 1), (self.bias, 0), (self.running_mean, 0), (self.running_var, 1)):
+            tensor.fill_(value)
+
+    def forward(self, maps: Tensor, parts: Parts = (), beside: Tensor | None = None) -> Tensor:
+        """(b, channels, height, width), the parts' sizes adding up to b; beside: maps to add before the ReLU."""
+        if self.training and maps.is_cuda and torch.compiler.is_compiling() and len(set(parts)) < 2:
+            return self.at_once(maps, max(len(parts), 1), beside)
+        pieces = maps.split(parts) if self.training and len(parts) > 1 else (maps,)
+        normal = [self._plain(piece) for piece in pieces]
+        found = torch.cat(normal) if len(normal) > 1 else normal[0]
+        found = found if beside is None else found + beside
+        return functional.relu(found) if self.rectified else found
+
+    def _plain(self, maps: Tensor) -> Tensor:
+        statistics = self.running_mean, self.running_var
+        return functional.batch_norm(maps, *statistics, self.weight, self.bias, self.training, SHARE, EPSILON)
+
+    def at_once(self, maps: Tensor, count: int, beside: Tensor | None = None) -> Tensor:
+        """`count` equal parts in one go, for a compiler to fuse: the fewest kernels, each map read as seldom as can be.
+
+        A step of 512 images is half batch-norm by time, and that is moving maps to and from memory.
+        """
+        over = maps.numel() // maps.shape[1] // count  # numbers behind each statistic
+        if over < 2:
+            raise ValueError(f"a part needs more than one value a channel in training, got {count} of {maps.shape}")
+        found, mean, variance = _Normalised.apply(maps, self.weight, self.bias, beside, count, self.rectified)  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            self.running_mean.copy_(_followed(self.running_mean, mean))
+            self.running_var.copy_(_followed(self.running_var, variance * (over / (over - 1))))
+        result: Tensor = found
+        return result
+
+
+def _followed(running: Tensor, batches: Tensor) -> Tensor:
+    """A running statistic, part after part, as so many forwards would move it."""
+    for batch in batches:
+        running = running.lerp(batch.to(running), SHARE)
+    return running
+
+
+class _Normalised(torch.autograd.Function):
+    """(maps, weight, bias, beside, count, rectified) -> the maps normalised, (count, channels) mean and variance."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, maps: Tensor, weight: Tensor, bias: Tensor, beside: Tensor | None, count: int, rectified: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        pieces = _pieces(maps, count)
+        mean = pieces.mean(OVER)
+        # not by torch.var_mean: a compiler makes of it a running mean and variance, several operations for each number
+        variance = (pieces.square().mean(OVER) - mean.square()).clamp_min(0)
+        inverse = torch.rsqrt(variance + EPSILON)
+        normal = _affine(pieces, weight, bias, mean, inverse)
+        if beside is not None:
+            normal = normal + _pieces(beside, count)
+        if rectified:
+            normal = normal.relu()
+        found = normal.to(maps.dtype).flatten(0, 1)
+        ctx.save_for_backward(maps, weight, bias, mean, inverse, None if beside is None else found)
+        ctx.count, ctx.rectified = count, rectified
+        ctx.mark_non_differentiable(mean, variance)
+        return found, mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, slopes: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        maps, weight, bias, mean, inverse, found = ctx.saved_tensors
+        pieces, slope = _pieces(maps, ctx.count), _pieces(slopes, ctx.count)
+        if ctx.rectified:  # with nothing beside it the sign is computed anew: one map less to read
+            signs = _affine(pieces, weight, bias, mean, inverse) if found is None else _pieces(found, ctx.count)
+            slope = torch.where(signs > 0, slope, 0.0)
+        normal = (pieces - _wide(mean)) * _wide(inverse)
+        by_bias, by_weight = slope.sum(OVER), (slope * normal).sum(OVER)
+        over = pieces[0].numel() // pieces.shape[2]
+        moved = _wide(weight * inverse) * (slope - (_wide(by_bias) + normal * _wide(by_weight)) / over)
+        back = None if found is None else slope.to(maps.dtype).flatten(0, 1)
+        return moved.to(maps.dtype).flatten(0, 1), by_weight.sum(0), by_bias.sum(0), back, None, None
+
+
+def _affine(pieces: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
+    scale = weight * inverse
+    found: Tensor = pieces * _wide(scale) + _wide(bias - mean * scale)
+    return found
+
+
+def _pieces(maps: Tensor, count: int) -> Tensor:
+    """(count, b / count, channels, height, width), in float32 or better."""
+    found: Tensor = maps.unflatten(0, (count, -1))
+    return found.to(torch.promote_types(maps.dtype, torch.float32))
+
+
+def _wide(statistic: Tensor) -> Tensor:
+    """(count, channels) beside (count, b, channels, height, width)."""
+    return statistic[:, None, :, None, None]

@@ -49,16 +49,17 @@ class Block(nn.Module):
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
         self.convolution1 = nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
-        self.norm1 = Norm(after)
+        self.norm1 = Norm(after, rectified=True)
         self.convolution2 = nn.Conv2d(after, after, 3, padding=1, bias=False)
-        self.norm2 = Norm(after)
+        self.norm2 = Norm(after, rectified=True)
         self.shortcut = nn.Sequential()
         if stride != 1 or before != after:
             self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), Norm(after))
 
     def forward(self, maps: Tensor, parts: Parts = ()) -> Tensor:
-        inner = functional.relu(self.norm1(self.convolution1(maps), parts))
-        return functional.relu(self.norm2(self.convolution2(inner), parts) + through(self.shortcut, maps, parts))
+        around = through(self.shortcut, maps, parts)
+        found: Tensor = self.norm2(self.convolution2(self.norm1(self.convolution1(maps), parts)), parts, around)
+        return found
 
 
 class ResNet18(Classifier):
@@ -66,7 +67,7 @@ class ResNet18(Classifier):
 
     def __init__(self, classes: int, width: int, channels: int) -> None:
         super().__init__(8 * width, classes)
-        self.stem = nn.Sequential(nn.Conv2d(channels, width, 3, padding=1, bias=False), Norm(width), nn.ReLU())
+        self.stem = nn.Sequential(nn.Conv2d(channels, width, 3, padding=1, bias=False), Norm(width, rectified=True))
         blocks = [Block(width, width, 1), Block(width, width, 1)]
         for before in (width, 2 * width, 4 * width):
             blocks += [Block(before, 2 * before, 2), Block(2 * before, 2 * before, 1)]
@@ -74,10 +75,10 @@ class ResNet18(Classifier):
 
     def features(self, images: Tensor, parts: Parts = ()) -> Tensor:
         """(b, 8 · width)."""
-        convolution, *rest = self.stem
+        convolution, norm = self.stem
         weight: Tensor = convolution.weight  # type: ignore[assignment]
         maps: Tensor = as_product(images, weight) if images.is_cuda else convolution(images)
-        return through([*rest, *self.blocks], maps, parts).mean((2, 3))
+        return through([norm, *self.blocks], maps, parts).mean((2, 3))
 
 
 def as_product(images: Tensor, weight: Tensor) -> Tensor:
@@ -104,12 +105,10 @@ class SmallNet(Classifier):
         super().__init__(128, classes)
         self.body = nn.Sequential(
             nn.Conv2d(channels, 16, 3, padding=1, bias=False),
-            Norm(16),
-            nn.ReLU(),
+            Norm(16, rectified=True),
             nn.MaxPool2d(2),
             nn.Conv2d(16, 32, 3, padding=1, bias=False),
-            Norm(32),
-            nn.ReLU(),
+            Norm(32, rectified=True),
             nn.AdaptiveAvgPool2d(2),
             nn.Flatten(),
         )
@@ -161,6 +160,6 @@ def initialise(network: Network, generator: int | torch.Generator | None) -> Net
             layer.weight.uniform_(-bound, bound, generator=source)
             if layer.bias is not None:
                 layer.bias.uniform_(-bound, bound, generator=source)
-        elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)):
+        elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d, Norm)):
             layer.reset_parameters()  # 1 and 0, and the running statistics too
     return network

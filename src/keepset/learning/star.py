@@ -42,8 +42,10 @@ def star(learner: Learner, settings: LearnerSettings) -> Learner:
             if not memory:
                 return own.gradients(model, new, memory, seen)
             *others, replayed = memory
-            steadiness = star_gradients(model, replayed, seen, noise, settings, compiling)
-            return own.gradients(model, new, others, seen) + steadiness
+            steadiness, slopes = star_gradients(model, replayed, seen, noise, settings, compiling)
+            loss = own.gradients(model, new, others, seen)
+            add_gradients(model, slopes)  # last: all of them in one go
+            return loss + steadiness
 
         return Prepared(gradients, draw)
 
@@ -63,8 +65,8 @@ def star_gradients(
     noise: Mapping[str, Tensor],
     settings: LearnerSettings,
     compiling: bool = False,
-) -> Tensor:
-    """Add the gradients of λ·KL(p ‖ q at θ + δ), taken at θ + δ, to `.grad`; the weights θ are never moved.
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """λ·KL(p ‖ q at θ + δ) and its gradients, taken at θ + δ, by the weights' names; the weights θ are never moved.
 
     p is the net as it is, without gradient. Only samples that it classifies correctly count; with fewer than two the
     divergence and its gradients are 0. noise: a direction of length 1 for each tensor that may be moved.
@@ -87,8 +89,7 @@ def star_gradients(
         worst = _fresh(going(weights, dict(zip(noise, slopes, strict=True)), settings.star_gamma))  # θ + δ
         loss = settings.star_lambda * drifted(model, worst, batch.images, seen, log_p, correct, statistics)
         slopes = torch.autograd.grad(loss, list(worst.values()), materialize_grads=True)
-    add_gradients(model, dict(zip(worst, slopes, strict=True)))
-    return loss.detach()
+    return loss.detach(), dict(zip(worst, slopes, strict=True))
 
 
 def log_probabilities(

@@ -179,8 +179,10 @@ def logits_at(
 
 def add_gradients(model: nn.Module, gradients: Mapping[str, Tensor]) -> None:
     """Add to `.grad`, by the weights' names."""
+    sums = []
     for name, weight in model.named_parameters():
         if name in gradients:
             if weight.grad is None:  # laid out as the weight is: torch warns of any other
                 weight.grad = torch.zeros_like(weight)
-            weight.grad.add_(gradients[name])
+            sums.append((weight.grad, gradients[name]))
+    torch._foreach_add_(*map(list, zip(*sums, strict=True)))
