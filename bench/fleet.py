@@ -78,7 +78,7 @@ def on_a_gpu(
         for name in names:
             work = flops(name, width, data)
             eager = None
-            for how, runs in [(how, runs) for how in ways for runs in (numbers if how != "eager" else [1])]:
+            for how, runs in [(way, number) for way in ways for number in (numbers if way != "eager" else [1])]:
                 seconds, memory = measured(name, width, WAYS[how], runs, data, profile)
                 eager = eager or seconds
                 images = (10 + sum(learner(name).draws)) / seconds
