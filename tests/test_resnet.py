@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from keepset.learning.norm import Norm
-from keepset.learning.resnet import Classifier, as_product, initialise, resnet18, small_net
+from keepset.learning.resnet import Classifier, Point, as_product, initialise, resnet18, small_net
 
 
 def slow_count(classes: int, width: int, channels: int) -> int:
@@ -188,6 +188,24 @@ def test_initialise__a_projector_from_the_meta_device() -> None:
     for name, value in expected.items():
         assert state[f"1.{name}"].eq(value).all()
     assert all(weight.requires_grad and weight.is_leaf for weight in network.parameters())
+
+
+@pytest.mark.parametrize(("side", "stride"), [(6, 1), (6, 2), (7, 2)])
+def test_point__as_a_product_like_a_convolution(side: int, stride: int) -> None:
+    layer = initialise(Point(5, 8, 1, stride, bias=False), 0).double()
+    images = torch.rand(3, 5, side, side, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    images = images.contiguous(memory_format=torch.channels_last)
+    outcomes = []
+    for way in (layer.as_product, layer):
+        given = images.clone().requires_grad_()
+        found = way(given)
+        layer.zero_grad()
+        (found * torch.linspace(-1, 1, found.numel()).double().view(found.shape)).sum().backward()
+        assert layer.weight.grad is not None
+        outcomes.append([found, given.grad, layer.weight.grad.clone()])
+    torch.testing.assert_close(outcomes[0], outcomes[1])
+    assert outcomes[0][0] is not None
+    assert outcomes[0][0].is_contiguous(memory_format=torch.channels_last)
 
 
 def test_initialise__forgets_what_a_network_has_learnt() -> None:

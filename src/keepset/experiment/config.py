@@ -26,7 +26,7 @@ from ..views import ENCODERS, DINOv2Settings, SimCLRSettings, VICRegSettings, ch
 from ..views import PRESETS as VIEW_PRESETS
 from ..views.encoders import Settings, without_mirroring
 
-NUMBERS = 2  # raised with each changelog entry under Numbers: results of different numbers never share a folder
+NUMBERS = 3  # raised with each changelog entry under Numbers: results of different numbers never share a folder
 DEVICES = ("cpu", "cuda")
 QUOTAS = ("adaptive", "fixed")
 

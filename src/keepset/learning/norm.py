@@ -84,39 +84,35 @@ class _Normalised(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         pieces = _pieces(maps, count)
         mean = pieces.mean(OVER)
-        # not by torch.var_mean: a compiler makes of it a running mean and variance, several operations for each number
+        # not by torch.var_mean: a compiler makes of it a running variance, several operations for each number
         variance = (pieces.square().mean(OVER) - mean.square()).clamp_min(0)
         inverse = torch.rsqrt(variance + EPSILON)
-        normal = _affine(pieces, weight, bias, mean, inverse)
+        scale = weight * inverse
+        normal = pieces * _wide(scale) + _wide(bias - mean * scale)
         if beside is not None:
             normal = normal + _pieces(beside, count)
         if rectified:
             normal = normal.relu()
         found = normal.to(maps.dtype).flatten(0, 1)
-        ctx.save_for_backward(maps, weight, bias, mean, inverse, None if beside is None else found)
-        ctx.count, ctx.rectified = count, rectified
+        ctx.save_for_backward(maps, weight, mean, inverse, found if rectified else None)
+        ctx.beside = beside is not None
+        ctx.count = count
         ctx.mark_non_differentiable(mean, variance)
         return found, mean, variance
 
     @staticmethod
     def backward(ctx: Any, slopes: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        maps, weight, bias, mean, inverse, found = ctx.saved_tensors
-        pieces, slope = _pieces(maps, ctx.count), _pieces(slopes, ctx.count)
-        if ctx.rectified:  # with nothing beside it the sign is computed anew: one map less to read
-            signs = _affine(pieces, weight, bias, mean, inverse) if found is None else _pieces(found, ctx.count)
-            slope = torch.where(signs > 0, slope, 0.0)
+        maps, weight, mean, inverse, found = ctx.saved_tensors
+        if found is not None:  # in the slopes' own type: where a compiler writes it to memory, half the bytes
+            slopes = torch.where(found > 0, slopes, 0)
+        pieces = _pieces(maps, ctx.count)
+        slope = _pieces(slopes, ctx.count)
         normal = (pieces - _wide(mean)) * _wide(inverse)
         by_bias, by_weight = slope.sum(OVER), (slope * normal).sum(OVER)
         over = pieces[0].numel() // pieces.shape[2]
         moved = _wide(weight * inverse) * (slope - (_wide(by_bias) + normal * _wide(by_weight)) / over)
-        back = None if found is None else slope.to(maps.dtype).flatten(0, 1)
+        back = slopes if ctx.beside else None
         return moved.to(maps.dtype).flatten(0, 1), by_weight.sum(0), by_bias.sum(0), back, None, None
-
-
-def _affine(pieces: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
-    scale = weight * inverse
-    found: Tensor = pieces * _wide(scale) + _wide(bias - mean * scale)
-    return found
 
 
 def _pieces(maps: Tensor, count: int) -> Tensor:

@@ -43,6 +43,25 @@ def through(layers: Iterable[nn.Module], maps: Tensor, parts: Parts) -> Tensor:
     return maps
 
 
+class Point(nn.Conv2d):
+    """A 1×1 convolution without bias; on a GPU a product of matrices.
+
+    cuDNN's guess for one of stride 2 is an algorithm without tensor cores, between two changes of layout: 0.19 of the
+    6.9 ms of a step of 512 images.
+    """
+
+    def forward(self, maps: Tensor) -> Tensor:
+        if not maps.is_cuda:
+            return super().forward(maps)
+        return self.as_product(maps)
+
+    def as_product(self, maps: Tensor) -> Tensor:
+        """(b, c, h, w), in the layout of the tensor cores -> (b, k, h / stride, w / stride), in the same."""
+        down, across = self.stride
+        picked = maps[:, :, ::down, ::across].permute(0, 2, 3, 1)
+        return functional.linear(picked, self.weight.flatten(1)).permute(0, 3, 1, 2)
+
+
 class Block(nn.Module):
     """Two 3×3 convolutions and a way around them."""
 
@@ -54,7 +73,7 @@ class Block(nn.Module):
         self.norm2 = Norm(after, rectified=True)
         self.shortcut = nn.Sequential()
         if stride != 1 or before != after:
-            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), Norm(after))
+            self.shortcut = nn.Sequential(Point(before, after, 1, stride, bias=False), Norm(after))
 
     def forward(self, maps: Tensor, parts: Parts = ()) -> Tensor:
         around = through(self.shortcut, maps, parts)

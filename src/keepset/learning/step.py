@@ -124,7 +124,7 @@ class Learner:
 
 def compiled_descent(gradients: Gradients) -> Gradients:
     """With its loss compiled, if it descends one; any other step is as it was."""
-    return Descent(compiled(gradients.loss)) if isinstance(gradients, Descent) else gradients
+    return Descent(compiled(gradients.loss, small=True)) if isinstance(gradients, Descent) else gradients
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
@@ -178,11 +178,17 @@ def logits_at(
 
 
 def add_gradients(model: nn.Module, gradients: Mapping[str, Tensor]) -> None:
-    """Add to `.grad`, by the weights' names."""
-    sums = []
+    """Add to `.grad`, by the weights' names; in one go, but for those laid out otherwise."""
+    sums, added = [], []
     for name, weight in model.named_parameters():
-        if name in gradients:
-            if weight.grad is None:  # laid out as the weight is: torch warns of any other
-                weight.grad = torch.zeros_like(weight)
-            sums.append((weight.grad, gradients[name]))
-    torch._foreach_add_(*map(list, zip(*sums, strict=True)))
+        if name not in gradients:
+            continue
+        if weight.grad is None:  # laid out as the weight is: torch warns of any other
+            weight.grad = torch.zeros_like(weight)
+        if weight.grad.stride() == gradients[name].stride():
+            sums.append(weight.grad)
+            added.append(gradients[name])
+        else:
+            weight.grad.add_(gradients[name])
+    if sums:
+        torch._foreach_add_(sums, added)

@@ -203,7 +203,7 @@ class Trainer:
     # ------------------------------------------------------------ one step
 
     def _step(self) -> None:
-        images, labels = compiled(gathered, self._compiling)(self.material, self._plan, self._place)
+        images, labels = compiled(gathered, self._compiling, small=True)(self.material, self._plan, self._place)
         parts = zip(images.split(self.sizes), labels.split(self.sizes), strict=True)
         new, *memory = (Batch(*part) for part in parts)
         self.optimiser.zero_grad(set_to_none=True)
