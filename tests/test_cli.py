@@ -144,6 +144,8 @@ def test_select__a_table_on_the_terminal(call: Any) -> None:
             {"method": "rainbow", "uncertainty": np.linspace(0, 1, 60)},
         ),
         (["--point-weights", "u.npy"], {"point_weights": np.linspace(0, 1, 60)}),
+        (["--point-weights", "density"], {"point_weights": "density"}),
+        (["--point-weights", "density", "--point-power", "4"], {"point_weights": "density", "point_power": 4}),
         (["--start", "s.npy"], {"start": [3, 5]}),
         (["--method", "teal", "--seed", "7"], {"method": "teal", "generator": 7}),
     ],
@@ -153,6 +155,19 @@ def test_select__options_reach_the_library(call: Any, arguments: list[str], opti
     np.save("s.npy", np.array([3, 5]))
     assert call("select", "a.npy", "b.npy", "--budget", "9", *arguments, "-o", "keep.npy")[0] == 0
     assert np.load("keep.npy").tolist() == list(keepset.select({"a": A, "b": B}, 9, **options))
+
+
+def test_select__purity_goes_with_labels(call: Any) -> None:
+    arguments = ("select", "a.npy", "b.npy", "--budget", "4", "--point-weights", "purity")
+    given = ("--purity-view", "a", "--point-power", "3")
+    cases: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), {}), (given, {"purity_view": 0, "point_power": 3})]
+    for more, options in cases:
+        assert call(*arguments, *more, "--labels", "y.npy", "-o", "keep.npy")[0] == 0
+        expected = keepset.select_per_class([A, B], LABELS, 4, point_weights="purity", **options)
+        assert np.load("keep.npy").tolist() == [index for chosen in expected.values() for index in chosen]
+    code, _, err = call(*arguments)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "--point-weights purity needs --labels" in err
 
 
 def test_select__files_of_one_name_are_told_apart(call: Any, folder: Path) -> None:
@@ -177,6 +192,8 @@ def test_select__files_of_one_name_are_told_apart(call: Any, folder: Path) -> No
         (["select", "a.npy", "--budget", "2", "--method", "merz"], "unknown selector 'merz'; did you mean 'mers'?"),
         (["select", "a.npy", "--budget", "2", "--weights", "1,x"], "'x' in '1,x' must be a number"),
         (["select", "a.npy", "--budget", "2", "--kernel", "rfb"], "did you mean 'rbf'?"),
+        (["select", "a.npy", "--budget", "2", "--point-weights", "pure"], "did you mean 'purity'?"),
+        (["select", "a.npy", "--budget", "2", "--point-power", "4"], "point_power=4.0 is for point_weights"),
         (["select", "a.npy", "--budget", "2", "--labels", "a.npy"], "labels must be integers or strings"),
         (
             ["select", "a.npy", "--budget", "2", "--labels", "y.npy", "--start", "y.npy"],

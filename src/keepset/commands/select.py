@@ -38,7 +38,11 @@ def select(
     kernel: Annotated[str | None, Option(help="rbf, laplace or tophat.")] = None,
     fusion: Annotated[str | None, Option(help="sum-then-max or max-then-sum.")] = None,
     uncovered: Annotated[str | None, Option(help="each or shared (hard cover).")] = None,
-    point_weights: Annotated[str | None, Option(help="File with a number a point: what covering it is worth.")] = None,
+    point_weights: Annotated[
+        str | None, Option(help="What covering a point is worth: a file with a number a point, purity or density.")
+    ] = None,
+    point_power: Annotated[float | None, Option(help="The power of purity or density; 2 if not given.")] = None,
+    purity_view: Annotated[str | None, Option(help="The view that purity looks at; the last if not given.")] = None,
     uncertainty: Annotated[str | None, Option(help="File with a number a point, for rainbow.")] = None,
 ) -> None:
     """Choose the points to keep, from embeddings on disk.
@@ -64,7 +68,9 @@ def select(
         "kernel": kernel,
         "fusion": fusion,
         "uncovered": uncovered,
-        "point_weights": point_weights and read_array(point_weights)[1],
+        "point_weights": _rule_or_array(point_weights),
+        "point_power": point_power,
+        "purity_view": purity_view,
         "uncertainty": uncertainty and read_array(uncertainty)[1],
         "start": start and read_array(start)[1],
     }
@@ -95,6 +101,18 @@ def _by_name(text: str | None, alone: type) -> Any:
         return text
 
 
+def _rule_or_array(text: str | None) -> Any:
+    """`purity` or `density` as it is, or the array of a file."""
+    from ..checks import check_choice
+    from ..files import read_array
+    from ..selection.options import POINT_WEIGHTS
+
+    if text is None or "." in text:  # every file that is read has an ending
+        return text and read_array(text)[1]
+    check_choice("--point-weights", text, POINT_WEIGHTS)
+    return text
+
+
 def _number(part: str, whole: str) -> float:
     try:
         return float(part)
@@ -123,6 +141,8 @@ def _choose(named: dict[str, Any], labels: str | None, budget: str, options: dic
     if labels is None:
         if "=" in budget:
             raise ValueError(f"--budget by class needs --labels, got {budget!r}")
+        if isinstance(options.get("point_weights"), str) and options["point_weights"] == "purity":
+            raise ValueError("--point-weights purity needs --labels; name a file of them, or weigh points by density")
         return {None: select(named, _budget(budget, []), **options)}
     if "start" in options:
         raise ValueError("--start goes with a choice over all points; leave out --labels or --start")

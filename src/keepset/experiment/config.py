@@ -20,8 +20,8 @@ from ..data import DataSettings, content
 from ..learning import LearnerSettings, learner
 from ..learning.models import MODELS
 from ..learning.trainer import TrainSettings
-from ..selection.api import ALIASES, PER_POINT, SELECTORS
-from ..selection.options import Cover
+from ..selection.api import ALIASES, SELECTORS
+from ..selection.options import POINT_WEIGHTS, Cover
 from ..views import ENCODERS, DINOv2Settings, SimCLRSettings, VICRegSettings, check_name
 from ..views import PRESETS as VIEW_PRESETS
 from ..views.encoders import Settings, without_mirroring
@@ -95,14 +95,21 @@ class RunConfig:
 
     def _check_options(self, method: str) -> None:
         """Refuse wrong options now, and not after an episode has been trained."""
-        known = [name for name in SELECTORS[method].options if name not in ("view", *PER_POINT)]
+        known = [name for name in SELECTORS[method].options if name not in ("view", "uncertainty")]
         for option in self.options:
             if option not in known:
                 remedy = nearest_name(option, known) if known else "it takes none here"
                 raise ValueError(f"unknown option {option!r} for {method}; {remedy}")
+        if not isinstance(self.options.get("point_weights", ""), str):
+            rules = " or ".join(POINT_WEIGHTS)
+            raise ValueError(
+                f"point_weights must be a rule in a run, {rules}, since each episode has points of its own, "
+                f"got {self.options['point_weights']!r}; set one, or leave it out"
+            )
         if self.options:
             cover = Cover(**self.options)
             cover.given_bandwidths(self.used_views())
+            cover.purity_view_of(self.used_views())
             if cover.weight_rule() is None:
                 cover.given_weights(self.used_views())
 

@@ -21,6 +21,7 @@ from .options import Cover
 from .rainbow import rainbow
 from .result import Selection, uncovered_selection
 from .simple import closest, herding, random
+from .targets import with_density, with_purity
 from .teal import teal
 
 Generator = int | torch.Generator | None
@@ -99,7 +100,8 @@ def select_per_class(
 
     labels: (n,) integers or strings. budget: one number, or a mapping by class; 0 gives an empty Selection, and a class
     with fewer points than its budget gives all it has. Options with one value a point are sliced like the views.
-    A class's picks depend on its own points and the seed alone, not on the other classes (but for bandwidth="episode").
+    A class's picks depend on its own points and the seed alone, not on the other classes (but for bandwidth="episode"
+    and point_weights="purity").
 
     >>> import numpy
     >>> points = numpy.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1]])
@@ -115,6 +117,8 @@ def select_per_class(
     budgets = _budgets(budget, classes)
     if options.get("bandwidth") == "episode" and not callable(method):
         options = {**options, "bandwidth": _episode_bandwidths(named, method, options)}
+    if not callable(method):
+        options = with_purity(named, array, options)
     seed = int(torch.randint(2**62, (), generator=read_generator(generator)))
     found: dict[Label, Selection] = {}
     for label in classes:
@@ -175,6 +179,7 @@ def _call(
     for option in options:
         if option not in entry.options:
             raise ValueError(_unknown_option(name, option))
+    options = with_density(views, budget, start, options, one=entry.views == "one")
     chosen = entry.function(views, budget, generator=generator, start=start, **options)
     return replace(chosen, method=name)
 
@@ -264,7 +269,7 @@ def _select_class(
         options["neighbours"] = count - 1 or None
     total = len(next(iter(named.values())))
     for option, value in options.items():
-        if option in PER_POINT and value is not None:
+        if option in PER_POINT and value is not None and not isinstance(value, str):
             options[option] = read_vector(option, value, total)[rows]
         elif callable(method) and isinstance(value, (np.ndarray, Tensor)) and value.shape[:1] == (total,):
             options[option] = value[_index(rows, value)]

@@ -18,12 +18,14 @@ WEIGHTS = ("printed", "inverse", "density", "equal")
 BANDWIDTHS = ("median", "episode", "knn")
 UNCOVERED = ("each", "shared")
 FUSIONS = ("sum-then-max", "max-then-sum")
+POINT_WEIGHTS = ("purity", "density")
 
 
 @dataclass(frozen=True)
 class Cover:
     """How coverage is measured. Soft cover reads all but `uncovered`; hard cover reads `weights`, `neighbours`,
-    `uncovered` and `point_weights`, and the rest only to order what is left once everything is covered."""
+    `uncovered` and `point_weights`, and the rest for the `density` of points and to order what is left once everything
+    is covered."""
 
     weights: str | Sequence[float] | Mapping[str, float] = "printed"
     """The weight (α) of each view: a rule, or numbers in the order of the views or by name."""
@@ -41,8 +43,13 @@ class Cover:
     """The shape of soft cover."""
     bandwidth_scale: float = 1.0
     """A factor on every bandwidth."""
-    point_weights: Array | Sequence[float] | None = None
-    """What covering each point is worth; None for one each."""
+    point_weights: str | Array | Sequence[float] | None = None
+    """What covering each point is worth: a rule, or a number each; None for one each. The rules are in targets.py,
+    which turns them into numbers before anything is covered."""
+    point_power: float = 2.0
+    """The power to which a rule of `point_weights` is raised."""
+    purity_view: str | int | None = None
+    """The view, by name or position, whose neighbours `point_weights="purity"` looks at; None for the last."""
 
     def __post_init__(self) -> None:
         if isinstance(self.weights, str):
@@ -58,6 +65,18 @@ class Cover:
         positive_number("bandwidth_scale", self.bandwidth_scale)
         if self.neighbours is not None:
             whole_number("neighbours", self.neighbours)
+        self._check_rule()
+
+    def _check_rule(self) -> None:
+        """Refuse a wrong rule of point weights, and settings of a rule where there is none."""
+        rule = self.point_weights if isinstance(self.point_weights, str) else None
+        if rule is not None:
+            check_choice("point_weights", rule, POINT_WEIGHTS)
+        if positive_number("point_power", self.point_power) != Cover.point_power and rule is None:
+            rules = " or ".join(map(repr, POINT_WEIGHTS))
+            raise ValueError(f"point_power={self.point_power} is for point_weights {rules}; set one, or leave it out")
+        if self.purity_view is not None and rule != "purity":
+            raise ValueError(f"purity_view={self.purity_view!r} is for point_weights 'purity'; leave it out")
 
     def weight_rule(self) -> str | None:
         """The rule, or None where numbers were given."""
@@ -91,6 +110,14 @@ class Cover:
         else:
             values = [self.bandwidth] * len(names)
         return [positive_number("bandwidth", value) * self.bandwidth_scale for value in values]
+
+    def purity_view_of(self, names: Sequence[str]) -> str:
+        """The name of the view whose neighbours purity looks at."""
+        wanted = len(names) - 1 if self.purity_view is None else self.purity_view
+        if isinstance(wanted, str):
+            check_choice("purity_view", wanted, names)
+            return wanted
+        return names[check_range("purity_view", wanted, 0, len(names) - 1, "a view's name, or its position")]
 
     def worth(self, count: int) -> Tensor:
         """(n,) float64, what each point is worth."""
