@@ -233,6 +233,7 @@ def test_digits__one_episode_to_a_file(call: Any, tmp_path: Path) -> None:
         ("grey.npz --encoder simclr -o z.csv", "--output must end in .npy, got z.csv"),
         ("grey.npz --encoder simclear -o z.npy", "unknown view 'simclear'; did you mean 'simclr'?"),
         ("grey.npz --encoder supervised -o z.npy", "the view 'supervised' is a learner's own; keepset run makes it"),
+        ("grey.npz --encoder previous -o z.npy", "the view 'previous' is a learner's own; keepset run makes it"),
         ("grey.npz --encoder simclr -o z.npy --episode 1", "--episode means nothing of a folder or file; leave it out"),
         ("grey.npz --encoder simclr -o z.npy --preset dsk", "unknown view_preset 'dsk'; did you mean 'desk'?"),
         ("grey.npz --encoder simclr -o z.npy --epochs 0", "epochs must be in 1..1000000"),

@@ -36,6 +36,20 @@ def test_make_config__the_later_wins(tmp_path: Path) -> None:
         ({"options": {"weights": "foo"}}, "unknown weights 'foo'"),
         ({"options": {"weights": [1.0]}}, "weights must be one number a view"),
         ({"selector": "rainbow", "options": {"uncertainty": 3}}, "unknown option 'uncertainty'"),
+        ({"options": {"point_weights": [1.0, 2.0]}}, r"must be a rule in a run, purity or density.*got \[1.0, 2.0\]"),
+        ({"options": {"point_weights": 3}}, "point_weights must be a rule in a run"),
+        ({"options": {"point_weights": "pure"}}, r"unknown point_weights 'pure'; did you mean 'purity'\?"),
+        ({"options": {"point_weights": "density", "point_power": -1}}, "point_power must be a positive number, got -1"),
+        ({"options": {"point_power": 4}}, "point_power=4 is for point_weights 'purity' or 'density'"),
+        ({"options": {"purity_view": "simclr"}}, "purity_view='simclr' is for point_weights 'purity'"),
+        ({"options": {"point_weights": "purity", "purity_view": "vicreg"}}, "unknown purity_view 'vicreg'"),
+        ({"options": {"point_weights": "purity", "purity_view": 2}}, r"purity_view must be in 0\.\.1"),
+        (
+            {"selector": "maxherding", "options": {"point_weights": "purity", "purity_view": "simclr"}},
+            "unknown purity_view 'simclr'; choose from supervised",
+        ),
+        ({"selector": "herding", "options": {"point_weights": "purity"}}, "unknown option 'point_weights' for herding"),
+        ({"options": {"bandwidth_scale": 0}}, "bandwidth_scale must be a positive number, got 0"),
         ({"device": "gpu"}, "unknown device 'gpu'"),
         ({"seed": -1}, "seed must be in 0"),
         ({"capacity": True}, "capacity must not be true or false"),
@@ -72,11 +86,29 @@ def test_make_config__unknown_preset_missing_and_broken_file(tmp_path: Path) -> 
         {"model": {"width": 20}},
         {"data": {"episodes": 2}},
         {"options": {"weights": "equal"}},
+        {"options": {"bandwidth_scale": 0.5}},
+        {"options": {"point_weights": "purity"}},
+        {"options": {"point_weights": "density"}},
+        {"views": ["supervised", "simclr", "previous"]},
     ],
     ids=str,
 )
 def test_run_hash__covers_what_changes_the_numbers(change: dict[str, Any]) -> None:
     assert run_hash(make_config(flags={"device": "cpu", **change})) != run_hash(make_config(flags={"device": "cpu"}))
+
+
+def test_run_hash__every_setting_of_a_rule_of_point_weights() -> None:
+    rules: list[dict[str, Any]] = [
+        {"point_weights": "purity"},
+        {"point_weights": "purity", "purity_view": "supervised"},
+        {"point_weights": "purity", "point_power": 3},
+        {"point_weights": "purity", "bandwidth_scale": 0.5},
+        {"point_weights": "density"},
+        {"point_weights": "density", "point_power": 4},
+    ]
+    configs = [make_config(flags={"options": options}) for options in rules]
+    assert len({run_hash(config) for config in configs}) == 6
+    assert [identity(config)["options"] for config in configs] == rules
 
 
 def test_run_hash__not_folders_nor_views_that_are_not_read() -> None:

@@ -24,7 +24,7 @@ from keepset.experiment.run import run
 from keepset.experiment.world import World
 from keepset.report.kept import read_kept_views
 from keepset.selection import select_per_class
-from keepset.views import ENCODERS, neighbour_accuracy
+from keepset.views import ENCODERS, neighbour_accuracy, pixels
 from keepset.views.cache import Cache, key_of
 
 QUICK: dict[str, Any] = {
@@ -198,6 +198,30 @@ def test_maxherding_of_simclr__selects_by_the_cached_view(data: Path, tmp_path: 
         chosen = select_per_class({"simclr": features}, episode.train_labels, 4 - 2 * number, method="maxherding")
         found = {int(label): kept["rows"] for label, kept in result["picks"][number].items()}
         assert found == {label: episode.train_rows[list(picks)].tolist() for label, picks in chosen.items()}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bandwidth_scale": 0.5},
+        {"point_weights": "purity"},
+        {"point_weights": "purity", "purity_view": "pixels", "point_power": 3, "bandwidth_scale": 0.5},
+        {"point_weights": "density", "point_power": 4},
+    ],
+    ids=str,
+)
+def test_options__are_those_of_the_selection(data: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    config = config_of(data, views=["pixels", "simclr"], options=options)
+    result, plain = run(config, tmp_path), run(config_of(data, views=["pixels", "simclr"]), tmp_path)
+    for number, episode in enumerate(episodes_of(config)):
+        simclr = cached(result["views"][number]["simclr"]["entry"])
+        views = {"pixels": pixels(episode.train_images), "simclr": simclr}
+        chosen = select_per_class(views, episode.train_labels, 4 - 2 * number, **options)
+        for label, picks in chosen.items():
+            kept, usual = (each["picks"][number][str(label)] for each in (result, plain))
+            assert kept["rows"] == episode.train_rows[list(picks)].tolist()
+            half = {name: usual["scales"][name] * options.get("bandwidth_scale", 1) for name in views}
+            assert kept["scales"] == pytest.approx(half)
 
 
 TWO_AT_ONCE = """

@@ -82,12 +82,12 @@ def _check_unused(of: str, flags: dict[str, object]) -> None:
 
 
 def _check_encoders(encoders: list[str]) -> None:
-    from ..views import check_name
+    from ..views import OWN, check_name
 
     for name in encoders:
         check_name(name)
-        if name == "supervised":
-            raise ValueError("the view 'supervised' is a learner's own; keepset run makes it")
+        if name in OWN:
+            raise ValueError(f"the view {name!r} is a learner's own; keepset run makes it")
 
 
 def _make(config: RunConfig, name: str, images: Tensor, mirrored: bool, episode: dict[str, int]) -> Made:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..data import Dataset, Episode
-from ..views import ENCODERS, Cache, Material, make_view, neighbour_accuracy, pixels
+from ..views import ENCODERS, Cache, Material, make_view, neighbour_accuracy, pixels, supervised
 from .config import RunConfig
 from .results import RunFolder
 
@@ -22,11 +22,18 @@ class EpisodeViews:
     def __init__(self, config: RunConfig, data: Dataset, folder: RunFolder, on_view: Told | None) -> None:
         self.config, self.data, self.folder, self.on_view = config, data, folder, on_view
         self.cache, self.told = Cache(config.cache), dict[str, Any]()
+        self.previous: Tensor | None = None
+        """The learner's features of the images before the episode, while it lasts, if a view is made of them."""
         channels = data.train_images.shape[1]
         for name in config.used_views():
             if name in ENCODERS and channels not in (1, 3):
                 remedy = "convert the images, or set views without it"
                 raise ValueError(f"the view {name} reads images of 1 or 3 channels, got {channels}; {remedy}")
+
+    def look_before(self, episode: Episode, model: nn.Module, normalise: Callable[[Tensor], Tensor]) -> None:
+        """Keep what the learner makes of the images before it is trained on them, if the selector reads it."""
+        if "previous" in self.config.used_views():
+            self.previous = supervised(episode.train_images.to(self.config.device), model, normalise)
 
     def make(
         self, number: int, episode: Episode, model: nn.Module, normalise: Callable[[Tensor], Tensor]
@@ -53,6 +60,7 @@ class EpisodeViews:
             self.cache,
             on_epoch=lambda record: self._tell(number, record),
             on_wait=lambda text: self._tell(number, {"waiting": text}),
+            previous=None if self.previous is None else self.previous.to(self.config.device),
         )
 
     def _tell(self, number: int, record: Mapping[str, Any]) -> None:

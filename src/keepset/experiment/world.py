@@ -79,6 +79,7 @@ class World:
         if self._resumed:
             load_model(self.model, self._resumed)
             self.buffer.load_state_dict(_buffer_state(self.buffer, self.progress.counts, self._resumed))
+        self.views.previous = self._resumed.get("previous")
 
     # ------------------------------------------------------------ train
 
@@ -87,8 +88,10 @@ class World:
 
         What is sent back is the epoch's mean loss. After it comes a checkpoint.
         """
-        if self.progress.epoch == 0 and number > 0 and self.learner.holds_new_classes:
-            self.keep(number, self._random_picks(number))  # replaced by the selection after training
+        if self.progress.epoch == 0:
+            self._look_before(number)
+            if number > 0 and self.learner.holds_new_classes:
+                self.keep(number, self._random_picks(number))  # replaced by the selection after training
         trainer = self.trainer
         trainer.begin(Episode(self._new(number), self._memory(number), self.seen(number), self._seed(number)))
         if self.progress.epoch:
@@ -121,6 +124,7 @@ class World:
 
     def take_first(self, first: First) -> None:
         """The first episode as another run trained it."""
+        self._look_before(0)
         load_model(self.model, first.tensors)
         self.progress.epoch = self.config.train.epochs
         self.progress.seconds.setdefault("train", 0.0)
@@ -172,6 +176,10 @@ class World:
         with self.timed("embed"):
             return self.views.make(number, self.episodes[number], self.model, self.normalise)
 
+    def _look_before(self, number: int) -> None:
+        with self.timed("embed"):
+            self.views.look_before(self.episodes[number], self.model, self.normalise)
+
     def select(self, number: int, views: dict[str, Tensor]) -> Chosen:
         """The selector's choice among the new images, class by class."""
         episode, method = self.episodes[number], self.config.method_and_view()[0]
@@ -220,6 +228,7 @@ class World:
         rows = self.episodes[self.progress.episode].train_rows
         self.progress.picks.append({str(label): _told(selection, rows) for label, selection in chosen.items()})
         self.progress.views.append(self.views.told)
+        self.views.previous = None
         self.progress.episode += 1
         self.progress.epoch = 0
         self.save({f"model.{name}": tensor for name, tensor in self.model.state_dict().items()})
@@ -234,6 +243,8 @@ class World:
         state = self.buffer.state_dict()
         self.progress.counts = [list(pair) for pair in state["counts"]]
         held = {f"buffer.{name}": tensor for name, tensor in state["data"].items()}
+        if self.views.previous is not None:
+            held["previous"] = self.views.previous
         self.folder.save(self.progress, {**tensors, **held, "buffer-generator": state["generator"]})
         self._saved = time.perf_counter(), time.perf_counter() - begin
 

@@ -24,6 +24,7 @@ from .vicreg import VICRegSettings, vicreg
 
 __all__ = [
     "ENCODERS",
+    "OWN",
     "PRESETS",
     "VIEWS",
     "Cache",
@@ -45,14 +46,17 @@ __all__ = [
 
 VIEWS: Mapping[str, str] = {
     "supervised": "the learner's own features after the episode",
+    "previous": "the learner's own features before the episode",
     **{name: encoder.summary for name, encoder in ENCODERS.items()},
     "pixels": "the flattened image",
 }
+OWN = ("supervised", "previous")  # a learner's own: only a run has them
 
 
 @dataclass(frozen=True)
 class Material:
-    """What a view may be made from: the learner as it is after the episode, the encoders' settings, and the cache."""
+    """What a view may be made from: the learner as it is after the episode and what it said before it, the encoders'
+    settings, and the cache."""
 
     model: nn.Module | None = None
     normalise: Callable[[Tensor], Tensor] | None = None
@@ -60,6 +64,8 @@ class Material:
     cache: Cache | None = None
     on_epoch: Callable[[Mapping[str, Any]], object] | None = None
     on_wait: Callable[[str], object] | None = None
+    previous: Tensor | None = None
+    """(n, d) the learner's features of the images before the episode."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +86,13 @@ def make_view(name: str, images: Tensor, material: Material) -> Made:
         return Made(entry.features.to(images.device), entry.key)
     if name == "pixels":
         return Made(pixels(images))
-    if name != "supervised":
+    if name not in OWN:
         return Made(_checked(name, own_encoder(name)(images), len(images)))
-    if material.model is None or material.normalise is None:
-        raise ValueError("the view 'supervised' is a learner's; it is made in keepset run")
-    return Made(supervised(images, material.model, material.normalise))
+    if name == "previous" and material.previous is not None:
+        return Made(_checked(name, material.previous, len(images)))
+    if name == "supervised" and material.model is not None and material.normalise is not None:
+        return Made(supervised(images, material.model, material.normalise))
+    raise ValueError(f"the view {name!r} is a learner's; it is made in keepset run")
 
 
 def _checked(name: str, view: object, count: int) -> Tensor:
