@@ -24,14 +24,14 @@ def maxherding(
     **options: Any,
 ) -> Selection:
     """Soft cover of one view."""
-    return soft_cover(one_view(views, view), budget, start, Cover(**options))
+    return soft_cover(one_view(views, view), budget, start, Cover(**options), generator)
 
 
 def mers(
     views: dict[str, Tensor], budget: int, *, generator: torch.Generator, start: Tensor, **options: Any
 ) -> Selection:
     """Soft cover of all views at once (MERS-MaxHerding, Alg. 1)."""
-    return soft_cover(views, budget, start, Cover(**options))
+    return soft_cover(views, budget, start, Cover(**options), generator)
 
 
 def probcover(

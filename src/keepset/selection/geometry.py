@@ -35,6 +35,10 @@ class Cloud:
     def __len__(self) -> int:
         return len(self.centred)
 
+    def part(self, rows: Tensor | slice) -> Cloud:
+        """Some of the points."""
+        return Cloud(self.centred[rows], self.half_norms[rows], self.copies[rows], self.has_copies)
+
 
 def largest_entries(view: Tensor) -> Tensor:
     """(n,) the largest |entry| of each row; NaN and infinity come through."""
@@ -81,15 +85,20 @@ def _hash(rows: Tensor, factors: Tensor) -> Tensor:
     return ((mixed ^ (mixed >> 29)) * factors[1]).sum(1)
 
 
+def distances(first: Cloud, second: Cloud, out: Tensor | None = None) -> Tensor:
+    """D from the points of one part of a cloud to those of another, exactly zero between copies."""
+    tile = torch.add(first.half_norms[:, None], second.half_norms, out=out)
+    tile.addmm_(first.centred, second.centred.T, alpha=-1).clamp_(min=0)
+    if first.has_copies:
+        tile.masked_fill_(first.copies[:, None] == second.copies, 0)
+    return tile
+
+
 def distance_rows(
     points: Cloud, rows: Tensor | slice, columns: Tensor | slice = slice(None), out: Tensor | None = None
 ) -> Tensor:
-    """D from the points `rows` to the points `columns`, exactly zero between copies."""
-    tile = torch.add(points.half_norms[rows][:, None], points.half_norms[columns], out=out)
-    tile.addmm_(points.centred[rows], points.centred[columns].T, alpha=-1).clamp_(min=0)
-    if points.has_copies:
-        tile.masked_fill_(points.copies[rows][:, None] == points.copies[columns], 0)
-    return tile
+    """D from the points `rows` to the points `columns`."""
+    return distances(points.part(rows), points.part(columns), out)
 
 
 def distance_tiles(points: Cloud, out: Tensor | None = None) -> Iterator[tuple[slice, slice, Tensor]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +13,9 @@ from torch import Tensor
 FIRST_BATCH, NEXT_BATCH = 64, 256
 # Floats in the scratch rows of a refresh: 2.5 MB stay near the cores.
 SCRATCH = 640_000
+
+# Numbers in the rows of balls that are added up at once.
+HELD = 2**25
 
 # Gains that differ by less than this, relatively, are a tie.
 TIES = {torch.float32: 1e-6, torch.float64: 1e-12}
@@ -33,7 +37,17 @@ class Picks:
         return self.parts.sum(1)
 
 
-def soft_greedy(kernels: Sequence[Tensor], weights: Sequence[float], budget: int, start: Tensor, worth: float) -> Picks:
+OnPick = Callable[[int, float], object]
+
+
+def soft_greedy(
+    kernels: Sequence[Tensor],
+    weights: Sequence[float],
+    budget: int,
+    start: Tensor,
+    worth: float,
+    on_pick: OnPick | None = None,
+) -> Picks:
     """Take, `budget` times, the j with the largest Σ_m α_m Σ_i max(K_m[j, i] − c_m[i], 0); then c_m = max(c_m, K_m[j]).
 
     kernels: each (n, n); row j is candidate j, column i a point to be covered, already times its worth, if any.
@@ -47,7 +61,9 @@ def soft_greedy(kernels: Sequence[Tensor], weights: Sequence[float], budget: int
         indices.append(pick)
         parts.append(search.parts(pick) / worth)
         search.take(pick)
-    return _picks(indices, parts, len(kernels), before)
+        if on_pick is not None:
+            on_pick(pick, float(parts[-1].sum()))
+    return collect_picks(indices, parts, len(kernels), before)
 
 
 class _LazySearch:
@@ -83,7 +99,7 @@ class _LazySearch:
             self._refresh_all()
         else:
             self._refresh_leaders()
-        return _first_best(self.totals, self.tie)
+        return first_best(self.totals, self.tie)
 
     def take(self, pick: int) -> None:
         gained = bool(self.totals[pick] > 0)
@@ -130,17 +146,28 @@ def _covered(matrix: Tensor, start: Tensor) -> Tensor:
     return cover
 
 
+class Balls(Protocol):
+    """(n, n) bool, row by row: who lies within the radius of whom."""
+
+    def __getitem__(self, rows: int | Tensor) -> Tensor: ...
+
+
 def hard_greedy(
-    balls: Sequence[Tensor], weights: Sequence[float], budget: int, start: Tensor, worth: Tensor, shared: bool
+    balls: Sequence[Balls],
+    weights: Sequence[float],
+    budget: int,
+    start: Tensor,
+    worth: Tensor,
+    shared: bool,
+    on_pick: OnPick | None = None,
 ) -> Picks:
     """Take the j whose balls hold the most that is still uncovered, Σ_m α_m |B_m(j) ∩ U_m|, until all is covered.
 
-    balls: each (n, n) bool, symmetric. worth: (n,) of each point. One uncovered set U a view, or one `shared` by all
-    (Alg. 2 as printed). What a ball still holds is kept up to date by taking off each point once, when it is covered:
-    the whole search costs one pass over the balls. Stops early when nothing is left to cover.
+    balls: each symmetric. worth: (n,) of each point, on their device. One uncovered set U a view, or one `shared` by
+    all (Alg. 2 as printed). What a ball still holds is kept up to date by taking off each point once, when it is
+    covered: the whole search costs one pass over the balls. Stops early when nothing is left to cover.
     """
-    device = balls[0].device
-    worth = worth.to(device)
+    device = worth.device
     total = float(worth.sum())
     alphas = torch.tensor(weights, dtype=torch.float64, device=device)
     uncovered = torch.stack([worth > 0] * len(balls)) & (alphas > 0)[:, None]
@@ -164,29 +191,35 @@ def hard_greedy(
     indices: list[int] = []
     parts: list[Tensor] = []
     while len(indices) < budget and bool(uncovered.any()):
-        pick = _first_best((held @ alphas).masked_fill(~allowed, -torch.inf), TIES[torch.float64])
+        pick = first_best((held @ alphas).masked_fill(~allowed, -torch.inf), TIES[torch.float64])
         indices.append(pick)
         parts.append(held[pick] * alphas / total)
         cover(pick)
-    return _picks(indices, parts, len(balls), before)
+        if on_pick is not None:
+            on_pick(pick, float(parts[-1].sum()))
+    return collect_picks(indices, parts, len(balls), before)
 
 
-def _held(ball: Tensor, worth: Tensor, points: Tensor) -> Tensor:
+def _held(ball: Balls, worth: Tensor, points: Tensor) -> Tensor:
     """(n,) the worth of those of `points` (a mask) that lie in each ball."""
     sums = torch.zeros_like(worth)
-    for rows in points.nonzero().flatten().split(256):
+    for rows in points.nonzero().flatten().split(min(256, max(16, HELD // len(worth)))):
         sums += worth[rows] @ ball[rows].double()
     return sums
 
 
-def _first_best(values: Tensor, tie: float) -> int:
+def first_best(values: Tensor, tie: float) -> int:
     """The lowest index among the largest values: equal gains are summed in different orders and may round apart."""
     return int((values >= values.max() * (1 - tie)).int().argmax())
 
 
-def _picks(indices: list[int], parts: list[Tensor], columns: int, before: float) -> Picks:
+def collect_picks(
+    indices: list[int], parts: list[Tensor], columns: int, before: float, *, falling: bool = True
+) -> Picks:
+    """falling: each pick was the best there was, so that a gain above the one before is a tie's rounding."""
     stacked = torch.stack(parts).cpu() if parts else torch.zeros(0, columns, dtype=torch.float64)
     gains = stacked.sum(1)
-    limit = gains.cummin(0).values if len(gains) else gains  # a tie's rounding must not look like a rising gain
-    stacked = torch.where(gains[:, None] > 0, stacked * (limit / gains)[:, None], stacked)
+    if falling and len(gains):
+        limit = gains.cummin(0).values
+        stacked = torch.where(gains[:, None] > 0, stacked * (limit / gains)[:, None], stacked)
     return Picks(torch.tensor(indices, dtype=torch.int64), stacked, before)

@@ -2,38 +2,86 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from .geometry import pairwise
-from .greedy import hard_greedy
+from .geometry import TILE_COLUMNS, Cloud, distances, pairwise
+from .greedy import Balls, hard_greedy
 from .options import Cover
 from .problem import Problem, make_problem, normal
 from .result import Selection
-from .scales import euclidean, median
+from .sampled import Scales, exact_copies
+from .scales import euclidean, median, weight
 from .soft import order_the_rest
+
+LEAST_ROWS = 16
 
 
 def hard_cover(views: dict[str, Tensor], budget: int, start: Tensor, cover: Cover) -> Selection:
-    problem = make_problem(views, budget, start, cover)
-    balls, weights, radii = _balls(problem)
-    picks = hard_greedy(balls, weights, budget, start, problem.worth, shared=cover.uncovered == "shared")
+    if cover.search != "exact":
+        raise ValueError(f"search={cover.search!r} is for soft cover (maxherding, mers); leave it out")
+    problem = make_problem(views, budget, start, cover, hard=True)
+    balls, weights, radii = (_streamed_balls if problem.streams else _balls)(problem)
+    shared, worth = cover.uncovered == "shared", problem.worth.to(problem.views[0].device)
+    picks = hard_greedy(balls, weights, budget, start, worth, shared, cover.on_pick)
     del balls  # before the rest needs memory of its own
     if len(picks.indices) < budget:
         picks = order_the_rest(problem, picks)
     return problem.selection(picks, picks.parts, weights, radii)
 
 
-def _balls(problem: Problem) -> tuple[list[Tensor], list[float], list[float]]:
+def _balls(problem: Problem) -> tuple[Sequence[Balls], list[float], list[float]]:
     """For each view who lies within the radius (δ) of whom; δ = median over points of r."""
     balls, weights, radii, matrix = [], [], [], None
     for position in range(len(problem.names)):
         matrix = pairwise(problem.points(position), out=matrix)
         near = problem.near(matrix)
-        radius = median(near.median)
-        if radius == 0:
-            problem.note(position, "radius 0 (its points coincide); each ball holds copies alone")
-        balls.append(torch.cat([euclidean(rows) <= radius for rows in matrix.split(256)]))
-        weights.append(problem.weight(position, near if problem.weighs else None))
-        radii.append(radius)
+        radii.append(_told(problem, position, median(near.median)))
+        balls.append(torch.cat([euclidean(rows) <= radii[-1] for rows in matrix.split(256)]))
+        weights.append(problem.weight(position, functools.partial(weight, near=near)))
     return balls, normal(weights), radii
+
+
+def _streamed_balls(problem: Problem) -> tuple[Sequence[Balls], list[float], list[float]]:
+    """The same, but the rows of each ball are computed when they are asked for."""
+    balls, weights, radii = [], [], []
+    for position in range(len(problem.names)):
+        points = problem.points(position)
+        scales = Scales(points, problem.k)
+        radii.append(_told(problem, position, scales.radius()))
+        balls.append(StreamedBalls(exact_copies(points), radii[-1]))
+        weights.append(problem.weight(position, scales.weight))
+        for text in scales.notes:
+            problem.note(position, text)
+    return balls, normal(weights), radii
+
+
+def _told(problem: Problem, position: int, radius: float) -> float:
+    if radius == 0:
+        problem.note(position, "radius 0 (its points coincide); each ball holds copies alone")
+    return radius
+
+
+@dataclass(frozen=True)
+class StreamedBalls:
+    """Who lies within a radius of whom, by rows, computed anew each time."""
+
+    points: Cloud
+    radius: float
+
+    def __getitem__(self, rows: int | Tensor) -> Tensor:
+        """(n,) of one row, or (r, n)."""
+        device = self.points.centred.device
+        chosen = torch.tensor([rows], device=device) if isinstance(rows, int) else rows
+        missing = max(0, LEAST_ROWS - len(chosen))  # a product of few rows rounds in another way than one of many
+        some = self.points.part(torch.cat([chosen, chosen[:1].expand(missing)]))
+        found = [
+            euclidean(distances(some, self.points.part(slice(first, first + TILE_COLUMNS)))) <= self.radius
+            for first in range(0, len(self.points), TILE_COLUMNS)
+        ]
+        block = torch.cat([part[: len(chosen)] for part in found], 1)
+        return block[0] if isinstance(rows, int) else block

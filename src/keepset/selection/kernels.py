@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ def median_bandwidth(points: Cloud, metric: str, matrix: Tensor | None = None) -
     return (low + high) / 2
 
 
-def neighbour_bandwidth(matrix: Tensor, k: int, metric: str) -> float:
+def neighbour_bandwidth(distances: Tensor | Iterable[Tensor], k: int, metric: str) -> float:
     """The radius rule in the kernel's metric: median over points of the median distance to the k nearest."""
     measure = euclidean if metric == "euclidean" else Tensor.clone
-    return median(neighbours(matrix, k, measure).median)
+    return median(neighbours(distances, k, measure).median)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ BANDWIDTHS = ("median", "episode", "knn")
 UNCOVERED = ("each", "shared")
 FUSIONS = ("sum-then-max", "max-then-sum")
 POINT_WEIGHTS = ("purity", "density")
+SEARCHES = ("exact", "stochastic")
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,14 @@ class Cover:
     """The power to which a rule of `point_weights` is raised."""
     purity_view: str | int | None = None
     """The view, by name or position, whose neighbours `point_weights="purity"` looks at; None for the last."""
+    search: str = "exact"
+    """`exact`: each pick is the best there is. `stochastic` (soft cover): the best of a random sample of candidates."""
+    epsilon: float = 0.1
+    """What the stochastic search may lose: on average it reaches 1 − 1/e − epsilon of the best coverage, or more."""
+    memory: str | int = "auto"
+    """Bytes that the distances may take; more, and they are computed in blocks. `auto`: half of what is free."""
+    on_pick: Callable[[int, float], object] | None = None
+    """Called after each pick with its index and gain."""
 
     def __post_init__(self) -> None:
         if isinstance(self.weights, str):
@@ -66,6 +75,15 @@ class Cover:
         if self.neighbours is not None:
             whole_number("neighbours", self.neighbours)
         self._check_rule()
+        check_choice("search", self.search, SEARCHES)
+        if not 0 < positive_number("epsilon", self.epsilon) < 1:
+            raise ValueError(f"epsilon must be above 0 and below 1, got {self.epsilon}")
+        if self.epsilon != Cover.epsilon and self.search != "stochastic":
+            raise ValueError(f"epsilon={self.epsilon} is for search='stochastic'; set that, or leave it out")
+        if isinstance(self.memory, str):
+            check_choice("memory", self.memory, ("auto",))
+        else:
+            check_range("memory", self.memory, 1, 2**62, "bytes, or 'auto'")
 
     def _check_rule(self) -> None:
         """Refuse a wrong rule of point weights, and settings of a rule where there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,7 +12,8 @@ from .geometry import Cloud, cloud
 from .greedy import Picks
 from .options import Cover
 from .result import Selection
-from .scales import Neighbours, euclidean, neighbour_count, neighbours, weight
+from .room import SHARE, free_bytes, matrix_bytes
+from .scales import Neighbours, euclidean, neighbour_count, neighbours
 
 KEPT_POINTS = 2000  # of so many points or fewer (16 MB a view) nothing is computed twice to save memory
 
@@ -28,6 +29,8 @@ class Problem:
     cover: Cover
     k: int
     worth: Tensor
+    streams: bool
+    """Whether the matrix is done without."""
     notes: list[str] = field(default_factory=list)
     _clouds: dict[int, Cloud] = field(default_factory=dict)
 
@@ -45,10 +48,12 @@ class Problem:
         return len(self.names) > 1 and self.count > 1 and self.cover.weight_rule() not in (None, "equal")
 
     def points(self, position: int) -> Cloud:
-        """The points of one view. Where they are many, one view is kept at a time: each is as large as the view."""
+        """The points of one view. Where a matrix of many is made, one view is kept: each is as large as the view."""
         if position not in self._clouds:
             view = self.views[position]
-            former = self._clouds.popitem()[1].centred if self.large and self._clouds else None
+            former = None
+            if self.large and not self.streams and self._clouds:
+                former = self._clouds.popitem()[1].centred
             # what is freed need not come back at once: in a third of all processes two copies stayed resident
             out = former if former is not None and former.shape == view.shape else None
             self._clouds[position] = cloud(view, out)
@@ -62,12 +67,12 @@ class Problem:
         if self.count > 1:  # a lone point has no scale, and needs none
             self.notes.append(f"view {self.names[position]!r}: {text}")
 
-    def weight(self, position: int, near: Neighbours | None) -> float:
-        """The weight (α) of a view, before they are divided by their sum."""
+    def weight(self, position: int, measure: Callable[[str], float | None]) -> float:
+        """The weight (α) of a view, before they are divided by their sum; `measure` knows it for each rule."""
         rule = self.cover.weight_rule()
         if rule is None:
             return self.cover.given_weights(self.names)[position]
-        found = weight(rule, near) if near is not None else 1.0
+        found = measure(rule) if self.weighs else 1.0
         if found is None:
             self.note(position, "half of its points or more are copies of another; its weight is 1")
         return 1.0 if found is None else found
@@ -83,10 +88,17 @@ class Problem:
             objective=picks.before + float(picks.gains.sum()),
             shares=dict(zip(self.names, shares.unbind(1), strict=True)),
             notes=tuple(self.notes),
+            search=self.search,
         )
 
+    @property
+    def search(self) -> str:
+        if self.cover.search == "stochastic":
+            return "stochastic"
+        return "streamed" if self.streams else "dense"
 
-def make_problem(views: dict[str, Tensor], budget: int, start: Tensor, cover: Cover) -> Problem:
+
+def make_problem(views: dict[str, Tensor], budget: int, start: Tensor, cover: Cover, *, hard: bool = False) -> Problem:
     """Refuses wrong numbers before any work is done."""
     names, count = list(views), len(next(iter(views.values())))
     cover.check_neighbours(count)
@@ -95,7 +107,17 @@ def make_problem(views: dict[str, Tensor], budget: int, start: Tensor, cover: Co
     cover.given_bandwidths(names)
     k = neighbour_count(count, budget + len(start)) if cover.neighbours is None else int(cover.neighbours)
     wide = torch.float64 if any(view.dtype == torch.float64 for view in views.values()) else torch.float32
-    return Problem(names, [view.to(wide) for view in views.values()], start, budget, cover, k, cover.worth(count))
+    given = [view.to(wide) for view in views.values()]
+    return Problem(names, given, start, budget, cover, k, cover.worth(count), _streams(given, cover, hard))
+
+
+def _streams(views: Sequence[Tensor], cover: Cover, hard: bool) -> bool:
+    """Whether the matrix would not fit."""
+    separate = cover.fusion == "max-then-sum"
+    needed = matrix_bytes(len(views[0]), len(views), views[0].element_size(), hard=hard, separate=separate)
+    if not isinstance(cover.memory, str):
+        return needed > cover.memory
+    return len(views[0]) > KEPT_POINTS and needed > SHARE * free_bytes(views[0].device)
 
 
 def normal(weights: Sequence[float]) -> list[float]:

@@ -31,6 +31,8 @@ def _ranked(values: Tensor, low: int, high: int) -> tuple[float, float]:
 
 
 SMALL = 2**20  # distances that are gathered and ranked at once, without looking for a bracket
+MANY = 2**30  # distances of which even those inside a first bracket are too many to gather
+BINS = 2**16
 
 
 def middle_distances(points: Cloud, matrix: Tensor | None = None) -> tuple[float, float]:
@@ -46,6 +48,8 @@ def middle_distances(points: Cloud, matrix: Tensor | None = None) -> tuple[float
         matrix = pairwise(points) if matrix is None else matrix
         return _ranked(matrix.flatten().index_select(0, _upper(count).to(matrix.device)), *ranks)
     low, high = _bracket(points)
+    if pairs > MANY:
+        low, high = _narrowed(points, low, high, ranks)
     while True:
         below, inside = 0, []
         for chunk in _pair_chunks(points, matrix):
@@ -94,6 +98,24 @@ def _bracket(points: Cloud, sampled: int = 1024, margin: float = 0.06) -> tuple[
     return low, high
 
 
+def _narrowed(points: Cloud, low: float, high: float, ranks: tuple[int, int]) -> tuple[float, float]:
+    """A narrower bracket, by counting what lies in each of many bins; as it was, where the middle lies outside."""
+    below, step = 0, (high - low) / BINS
+    if step == 0:
+        return low, high
+    counts = torch.zeros(BINS, dtype=torch.int64, device=points.centred.device)
+    for chunk in _pair_chunks(points, None):
+        below += int(torch.count_nonzero(chunk < low))
+        inside = chunk[(chunk >= low) & (chunk <= high)]
+        bins = inside.sub_(low).div_(step).long().clamp_(0, BINS - 1)
+        counts += torch.bincount(bins, minlength=BINS)
+    sums = (below + counts.cumsum(0)).cpu()
+    first, last = (int(torch.searchsorted(sums, rank, right=True)) for rank in ranks)
+    if ranks[0] < below or last >= BINS:
+        return low, high
+    return low + (first - 1) * step, low + (last + 2) * step  # a bin more on either side: the edges round
+
+
 # ---------------------------------------------------------------- neighbours
 
 
@@ -110,12 +132,15 @@ class Neighbours:
     """r: median of the distances to the k nearest."""
 
 
-def neighbours(matrix: Tensor, k: int, measure: Callable[[Tensor], Tensor]) -> Neighbours:
-    """`matrix`: (n, n) distances D; `measure` turns D into the wanted distance. The point itself is left out."""
-    if k == 0:  # a lone point
-        return Neighbours(0, *[matrix.new_zeros(len(matrix))] * 3)
+def neighbours(distances: Tensor | Iterable[Tensor], k: int, measure: Callable[[Tensor], Tensor]) -> Neighbours:
+    """What the k nearest of each point tell; `measure` turns D into the wanted distance. A point is not its own.
+
+    distances: D, (n, n), or blocks of some of its rows.
+    """
     means, nearest, medians = [], [], []
-    for rows in matrix.split(TILE_ROWS):
+    for rows in distances.split(TILE_ROWS) if isinstance(distances, Tensor) else distances:
+        if k == 0:  # a lone point
+            return Neighbours(0, *[rows.new_zeros(1)] * 3)
         near = measure(_smallest(rows, k + 1)[:, 1:])  # the first is the point itself, or a copy of it, also at 0
         means.append(near.mean(1))
         nearest.append(near[:, 0])

@@ -14,35 +14,72 @@ from .kernels import kernel, median_bandwidth, neighbour_bandwidth
 from .options import Cover
 from .problem import Problem, make_problem, normal
 from .result import Selection
+from .sampled import Scales, exact_copies
+from .scales import weight
+from .streaming import ExactSearch, Kernel, Search, StochasticSearch, streamed_greedy
 
+SCRATCH = 2**25  # similarities of picks to all points that are looked at together
 Measured = tuple[list[Tensor], list[float], list[float]]  # kernels, weights, bandwidths
 
 
-def soft_cover(views: dict[str, Tensor], budget: int, start: Tensor, cover: Cover) -> Selection:
+def soft_cover(
+    views: dict[str, Tensor], budget: int, start: Tensor, cover: Cover, generator: torch.Generator | None = None
+) -> Selection:
     if cover.uncovered != "each":
         raise ValueError(f"uncovered={cover.uncovered!r} is for hard cover (probcover, mers-probcover); leave it out")
     problem = make_problem(views, budget, start, cover)
-    picks, weights, scales = soft_picks(problem)
+    picks, weights, scales = soft_picks(problem, generator)
     parts = picks.parts if picks.parts.shape[1] == len(views) else _parts(problem, picks, weights, scales)
     return problem.selection(picks, parts, weights, scales)
 
 
-def soft_picks(problem: Problem) -> tuple[Picks, list[float], list[float]]:
+def soft_picks(problem: Problem, generator: torch.Generator | None = None) -> tuple[Picks, list[float], list[float]]:
     summed = problem.cover.fusion == "sum-then-max"
+    if problem.streams or problem.cover.search == "stochastic":
+        return _streamed_picks(problem, summed, generator)
     kernels, weights, scales = (_summed if summed else _separate)(problem)
     if problem.cover.point_weights is not None:
         for matrix in kernels:
             matrix.mul_(problem.worth.to(matrix))  # w·max(K − c, 0) = max(wK − wc, 0)
     start = problem.start.to(kernels[0].device)
     worth = float(problem.worth.sum())
-    return soft_greedy(kernels, [1.0] if summed else weights, problem.budget, start, worth), weights, scales
+    told = problem.cover.on_pick
+    return soft_greedy(kernels, [1.0] if summed else weights, problem.budget, start, worth, told), weights, scales
+
+
+def _streamed_picks(
+    problem: Problem, summed: bool, generator: torch.Generator | None
+) -> tuple[Picks, list[float], list[float]]:
+    """The same without a matrix."""
+    clouds, weights, sizes = [], [], []
+    for position in range(len(problem.names)):
+        scales = Scales(problem.points(position), problem.k)
+        weights.append(problem.weight(position, scales.weight))
+        sizes.append(_bandwidth(problem, position, scales.bandwidth))
+        clouds.append(exact_copies(problem.points(position)))
+        for text in scales.notes:
+            problem.note(position, text)
+    weights = normal(weights)
+    finish = _weighted_kernels(problem, weights, sizes)
+    worth = problem.worth.to(clouds[0].half_norms)
+    groups = [range(len(clouds))] if summed else [[position] for position in range(len(clouds))]
+    kernels = [Kernel([clouds[m] for m in group], [finish[m] for m in group], worth) for group in groups]
+    search: Search
+    if problem.cover.search == "stochastic":
+        drawn = generator or torch.Generator().manual_seed(0)
+        search = StochasticSearch(kernels, problem.start, problem.budget, problem.cover.epsilon, drawn)
+    else:
+        search = ExactSearch(kernels, problem.start)
+    return streamed_greedy(search, problem.budget, float(problem.worth.sum()), problem.cover.on_pick), weights, sizes
 
 
 def order_the_rest(problem: Problem, picks: Picks) -> Picks:
     """What hard cover has left once everything is covered, by soft gain after those so far. They gain nothing."""
     missing = problem.budget - len(picks.indices)
     taken = torch.cat([problem.start, picks.indices])
-    found, _, _ = soft_picks(replace(problem, start=taken, budget=missing, notes=[]))
+    told = problem.cover.on_pick
+    cover = replace(problem.cover, on_pick=None if told is None else lambda pick, _: told(pick, 0.0))
+    found, _, _ = soft_picks(replace(problem, start=taken, budget=missing, cover=cover, notes=[]))
     nothing = picks.parts.new_zeros(missing, picks.parts.shape[1])
     return Picks(torch.cat([picks.indices, found.indices]), torch.cat([picks.parts, nothing]), picks.before)
 
@@ -100,19 +137,25 @@ def _weighted_kernels(
 
 def _measure(problem: Problem, position: int, matrix: Tensor | None) -> tuple[float, float]:
     """Weight and bandwidth of one view; `matrix` holds its distances, where they are needed."""
-    near = problem.near(matrix) if matrix is not None and problem.weighs else None
-    return problem.weight(position, near), _bandwidth(problem, position, matrix)
+
+    def rule_weight(rule: str) -> float | None:
+        return weight(rule, problem.near(matrix)) if matrix is not None else 1.0
+
+    def rule_bandwidth(rule: str, metric: str) -> float:
+        if rule == "knn" and matrix is not None:
+            return neighbour_bandwidth(matrix, problem.k, metric)
+        return median_bandwidth(problem.points(position), metric, matrix)
+
+    return problem.weight(position, rule_weight), _bandwidth(problem, position, rule_bandwidth)
 
 
-def _bandwidth(problem: Problem, position: int, matrix: Tensor | None) -> float:
+def _bandwidth(problem: Problem, position: int, measure: Callable[[str, str], float]) -> float:
+    """The bandwidth (σ) of a view; `measure` knows it for a rule and a metric."""
     cover = problem.cover
     given = cover.given_bandwidths(problem.names)
-    if given is not None:
-        return given[position]
-    if cover.bandwidth == "knn" and matrix is not None:
-        found = neighbour_bandwidth(matrix, problem.k, cover.metric)
-    else:
-        found = median_bandwidth(problem.points(position), cover.metric, matrix)
+    if given is not None or not isinstance(cover.bandwidth, str):
+        return (given or [])[position]
+    found = measure(cover.bandwidth, cover.metric)
     if found == 0:
         problem.note(position, "no scale (its points coincide); each point covers its copies alone")
     return found * cover.bandwidth_scale
@@ -126,7 +169,8 @@ def _parts(problem: Problem, picks: Picks, weights: Sequence[float], scales: Seq
     held = torch.zeros(len(weights), problem.count, dtype=torch.float64, device=device)  # (M, n)
     finish = _weighted_kernels(problem, weights, scales)
     parts = []
-    for chunk in torch.cat([problem.start, picks.indices]).to(device).split(256):
+    size = min(256, max(1, SCRATCH // problem.count))
+    for chunk in torch.cat([problem.start, picks.indices]).to(device).split(size):
         views = [similar(distance_rows(problem.points(m), chunk)) for m, similar in enumerate(finish)]
         for row in torch.stack(views, 1).double():  # (M, n)
             better = row.sum(0) > held.sum(0)

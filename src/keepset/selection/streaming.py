@@ -1,0 +1,229 @@
+"""Soft cover without the matrix: kernel values are computed in blocks, when they are needed, and forgotten."""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .geometry import Cloud, distances
+from .greedy import TIES, OnPick, Picks, collect_picks, first_best
+
+ROWS, COLUMNS = 512, 1024  # of a block on a CPU: 2 MB stay near a core
+GPU = 16  # times as many of both on a GPU, which wants large products
+FIRST = 64  # candidates whose gain is made exact before anything else
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Σ_m α_m K_m of some views, or of some of their points; row j is candidate j, column i a point to be covered."""
+
+    clouds: Sequence[Cloud]
+    similarities: Sequence[Callable[[Tensor], Tensor]]
+    """For each view what turns distances into α_m K_m, in place."""
+    worth: Tensor
+    """(n,) of each point."""
+
+    def __len__(self) -> int:
+        return len(self.worth)
+
+    def part(self, points: Tensor | slice) -> Kernel:
+        return Kernel([cloud.part(points) for cloud in self.clouds], self.similarities, self.worth[points])
+
+    def parts(self, size: int, points: Tensor | None = None) -> Iterator[tuple[slice, Kernel]]:
+        """All points, or those given, so many at a time."""
+        size *= GPU if self.worth.is_cuda else 1
+        for first in range(0, len(self) if points is None else len(points), size):
+            here = slice(first, min(first + size, len(self) if points is None else len(points)))
+            yield here, self.part(here if points is None else points[here])
+
+    def to(self, columns: Kernel) -> Tensor:
+        """The block of values from these points to those, (r, c)."""
+        views = zip(self.clouds, columns.clouds, self.similarities, strict=True)
+        blocks = (similar(distances(own, other)) for own, other, similar in views)
+        return functools.reduce(Tensor.add_, blocks)
+
+    def row_sums(self) -> Tensor:
+        """(n,) float64: the worth of all points, each by its similarity to a row; from half of the blocks."""
+        sums = torch.zeros(len(self), dtype=torch.float64, device=self.worth.device)
+        for here, rows in self.parts(COLUMNS):
+            for there, columns in self.parts(COLUMNS):
+                if there.start >= here.start:
+                    block = rows.to(columns)
+                    sums[here] += row_sums(block, columns.worth)
+                if there.start > here.start:
+                    sums[there] += row_sums(block.T, rows.worth)
+        return sums
+
+    def highest(self, rows: Tensor) -> Tensor:
+        """(n,) the largest value of each column among these rows."""
+        found = torch.zeros_like(self.worth)
+        for _, some in self.parts(ROWS, rows):
+            for there, columns in self.parts(COLUMNS):
+                found[there] = torch.maximum(found[there], some.to(columns).amax(0))
+        return found
+
+    def excess(self, rows: Tensor | None, points: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """(r,) float64: Σ over `points` of their worth times what lies of K between `low` and `high`."""
+        count = len(self) if rows is None else len(rows)
+        sums = torch.zeros(count, dtype=torch.float64, device=self.worth.device)
+        for there, columns in self.parts(COLUMNS, points):
+            base, most = low[points[there]], (high - low)[points[there]]
+            for here, some in self.parts(ROWS, rows):
+                block = some.to(columns).sub_(base)
+                sums[here] += row_sums(torch.minimum(block, most, out=block).clamp_(min=0), columns.worth)
+        return sums
+
+
+def row_sums(block: Tensor, worth: Tensor) -> Tensor:
+    """(r,) float64: each row times the worth of its columns.
+
+    Added up in float64, 32 at a time: a gain of two is what is left of thousands, and must keep its digits.
+    """
+    whole = block.shape[1] // 32 * 32
+    weighted = block * worth
+    sums: Tensor = weighted[:, :whole].unflatten(1, (-1, 32)).sum(2).double().sum(1)
+    return sums + weighted[:, whole:].double().sum(1)
+
+
+def streamed_greedy(search: Search, budget: int, worth: float, on_pick: OnPick | None = None) -> Picks:
+    """What `soft_greedy` finds, from blocks of the kernels."""
+    before = search.coverage() / worth
+    indices, parts = [], []
+    for _ in range(budget):
+        pick, gains = search.best()
+        indices.append(pick)
+        parts.append(gains / worth)
+        search.take(pick)
+        if on_pick is not None:
+            on_pick(pick, float(parts[-1].sum()))
+    return collect_picks(indices, parts, len(search.kernels), before, falling=search.exact)
+
+
+class Search(ABC):
+    """What is covered so far, and who may be taken."""
+
+    exact = True
+    """Whether the best there is is taken."""
+
+    def __init__(self, kernels: Sequence[Kernel], start: Tensor) -> None:
+        self.kernels = kernels
+        like = kernels[0].worth
+        self.allowed = torch.ones(len(like), dtype=torch.bool, device=like.device)
+        self.covered = [torch.zeros_like(like) for _ in kernels]  # c, each (n,)
+        self.tie = TIES[like.dtype]
+        if len(start):
+            self._cover(start)
+
+    @abstractmethod
+    def best(self) -> tuple[int, Tensor]:
+        """The candidate to take, and its gain in each kernel."""
+
+    def coverage(self) -> float:
+        return float(sum((c * k.worth).double().sum() for c, k in zip(self.covered, self.kernels, strict=True)))
+
+    def take(self, pick: int) -> None:
+        self._cover(torch.tensor([pick]))
+
+    def _cover(self, points: Tensor) -> None:
+        points = points.to(self.allowed.device)
+        self.allowed[points] = False
+        for column, kernel in enumerate(self.kernels):
+            self.covered[column] = torch.maximum(self.covered[column], kernel.highest(points))
+
+
+class StochasticSearch(Search):
+    """The best of a random sample of candidates, drawn anew for each pick (Mirzasoleiman et al., 2015).
+
+    With samples of n / b · ln(1 / ε), on average 1 − 1/e − ε of the best coverage there is, or more.
+    """
+
+    exact = False
+
+    def __init__(
+        self, kernels: Sequence[Kernel], start: Tensor, budget: int, epsilon: float, generator: torch.Generator
+    ) -> None:
+        super().__init__(kernels, start)
+        self.size = math.ceil(len(self.allowed) / max(budget, 1) * math.log(1 / epsilon))
+        self.generator = generator
+
+    def best(self) -> tuple[int, Tensor]:
+        left = self.allowed.nonzero().flatten()
+        drawn = torch.randperm(len(left), generator=self.generator, device=self.generator.device)[: self.size]
+        candidates = left[drawn.to(left.device)].sort().values
+        everyone = torch.arange(len(self.allowed), device=left.device)
+        gains = torch.stack(
+            [
+                kernel.excess(candidates, everyone, cover, torch.full_like(cover, torch.inf))
+                for kernel, cover in zip(self.kernels, self.covered, strict=True)
+            ],
+            1,
+        )
+        place = first_best(gains.sum(1), self.tie)
+        return int(candidates[place]), gains[place]
+
+
+class ExactSearch(Search):
+    """Bounds on the gains of all candidates, and how good a bound has to be.
+
+    A pick changes gains through the points that it covers better than before. Each such point is brought to account
+    for all candidates at once, those that changed most first, and only until the candidates that are still in question
+    are few; these alone are then looked at exactly. What was not brought to account makes a gain look larger than it
+    is, so that no candidate is missed.
+    """
+
+    def __init__(self, kernels: Sequence[Kernel], start: Tensor) -> None:
+        super().__init__(kernels, start)
+        self.bounds = torch.stack([kernel.row_sums() for kernel in kernels], 1)  # (n, kernels)
+        self.accounted = [torch.zeros_like(cover) for cover in self.covered]  # the cover ≤ c that bounds are gains to
+
+    def best(self) -> tuple[int, Tensor]:
+        """The candidate with the largest gain, the lowest index among equals, and its gain in each kernel."""
+        exact = torch.full_like(self.bounds, -torch.inf)
+        totals = self._totals()
+        self._verify(totals.topk(min(FIRST, int(self.allowed.sum()))).indices, exact)
+        while True:
+            totals, enough = self._totals(), float(exact.sum(1).max())
+            enough -= self.tie * abs(enough)
+            question = (totals >= enough) & (exact[:, 0] == -torch.inf)
+            left = question.nonzero().flatten()
+            pending = [self._pending(column) for column in range(len(self.kernels))]
+            if len(left) * sum(map(len, pending)) <= COLUMNS * len(totals):
+                break
+            self._account(pending)
+        left = left[totals[left].argsort(descending=True)]
+        for candidates in left.split(ROWS) if len(left) else ():
+            if totals[candidates[0]] < enough:
+                break
+            self._verify(candidates, exact)
+            enough = max(enough, float(exact[candidates].sum(1).max()) * (1 - self.tie))
+        pick = first_best(exact.sum(1), self.tie)
+        return pick, exact[pick]
+
+    def _totals(self) -> Tensor:
+        return self.bounds.sum(1).masked_fill(~self.allowed, -torch.inf)
+
+    def _pending(self, column: int) -> Tensor:
+        """The points whose cover is not yet brought to account, by what that could change at most, the most first."""
+        owed = (self.covered[column] - self.accounted[column]) * self.kernels[column].worth
+        points = (owed > 0).nonzero().flatten()
+        return points[owed[points].argsort(descending=True)]
+
+    def _account(self, pending: list[Tensor]) -> None:
+        """Bring the points that changed most to account, for all candidates."""
+        for column, (kernel, points) in enumerate(zip(self.kernels, pending, strict=True)):
+            low, high = self.accounted[column], self.covered[column]
+            some = points[: max(COLUMNS, len(points) // 4)]
+            self.bounds[:, column] -= kernel.excess(None, some, low, high)
+            low[some] = high[some]
+
+    def _verify(self, candidates: Tensor, exact: Tensor) -> None:
+        for column, kernel in enumerate(self.kernels):
+            low, high = self.accounted[column], self.covered[column]
+            owed = kernel.excess(candidates, self._pending(column), low, high)
+            exact[candidates, column] = self.bounds[candidates, column] - owed
