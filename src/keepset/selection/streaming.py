@@ -16,7 +16,7 @@ from .greedy import TIES, OnPick, Picks, collect_picks, first_best
 
 ROWS, COLUMNS = 512, 1024  # of a block on a CPU: 2 MB stay near a core
 GPU = 16  # times as many of both on a GPU, which wants large products
-FIRST = 64  # candidates whose gain is made exact before anything else
+FIRST = 8  # candidates whose gain is made exact before anything else
 
 
 @dataclass(frozen=True)
@@ -171,16 +171,17 @@ class StochasticSearch(Search):
 class ExactSearch(Search):
     """Bounds on the gains of all candidates, and how good a bound has to be.
 
-    A pick changes gains through the points that it covers better than before. Each such point is brought to account
-    for all candidates at once, those that changed most first, and only until the candidates that are still in question
-    are few; these alone are then looked at exactly. What was not brought to account makes a gain look larger than it
-    is, so that no candidate is missed.
+    A pick changes gains through the points that it covers better than before. Such points are brought to account for
+    all candidates at once, those that changed most first, as soon as looking exactly at the few candidates that are
+    still in question has cost, over the picks, as much as that would. What was not brought to account makes a gain look
+    larger than it is, so that no candidate is missed.
     """
 
     def __init__(self, kernels: Sequence[Kernel], start: Tensor) -> None:
         super().__init__(kernels, start)
         self.bounds = torch.stack([kernel.row_sums() for kernel in kernels], 1)  # (n, kernels)
         self.accounted = [torch.zeros_like(cover) for cover in self.covered]  # the cover ≤ c that bounds are gains to
+        self.spent = 0  # values computed for single candidates since points were last brought to account for all
 
     def best(self) -> tuple[int, Tensor]:
         """The candidate with the largest gain, the lowest index among equals, and its gain in each kernel."""
@@ -193,7 +194,7 @@ class ExactSearch(Search):
             question = (totals >= enough) & (exact[:, 0] == -torch.inf)
             left = question.nonzero().flatten()
             pending = [self._pending(column) for column in range(len(self.kernels))]
-            if len(left) * sum(map(len, pending)) <= COLUMNS * len(totals):
+            if self.spent + len(left) * sum(map(len, pending)) <= COLUMNS * len(totals):
                 break
             self._account(pending)
         left = left[totals[left].argsort(descending=True)]
@@ -221,9 +222,12 @@ class ExactSearch(Search):
             some = points[: max(COLUMNS, len(points) // 4)]
             self.bounds[:, column] -= kernel.excess(None, some, low, high)
             low[some] = high[some]
+        self.spent = 0
 
     def _verify(self, candidates: Tensor, exact: Tensor) -> None:
         for column, kernel in enumerate(self.kernels):
             low, high = self.accounted[column], self.covered[column]
-            owed = kernel.excess(candidates, self._pending(column), low, high)
+            points = self._pending(column)
+            owed = kernel.excess(candidates, points, low, high)
+            self.spent += len(candidates) * len(points)
             exact[candidates, column] = self.bounds[candidates, column] - owed

@@ -1,0 +1,87 @@
+"""A plan tells the way that select takes, and what it takes, before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import keepset
+from keepset.selection import planning
+from keepset.selection.planning import COVERS, passes, plan
+
+
+@pytest.fixture(autouse=True)
+def fixed_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten nanoseconds a similarity and a nanosecond for neighbours, whatever the machine is doing."""
+    monkeypatch.setattr(planning, "value_seconds", lambda _size, _device: 1e-8)
+    monkeypatch.setattr(planning, "neighbour_seconds", lambda _k, _device: 1e-9)
+
+
+@pytest.mark.parametrize("method", COVERS)
+@pytest.mark.parametrize("fusion", ["sum-then-max", "max-then-sum"])
+@pytest.mark.parametrize("memory", [10**9, 4 * 400**2, 4 * 400**2 - 1, 2 * 4 * 400**2, 6 * 400**2, 6 * 400**2 - 1, 9])
+def test_plan__names_the_way_that_select_takes(method: str, fusion: str, memory: int) -> None:
+    views = [torch.randn(400, size, generator=torch.Generator().manual_seed(size)) for size in (6, 9)]
+    told = plan(400, [6, 9], 3, method=method, fusion=fusion, memory=memory)
+    assert told.way == keepset.select(views, 3, method=method, fusion=fusion, memory=memory).search
+
+
+def test_plan__stochastic_is_told_as_such() -> None:
+    assert plan(400, 6, 3, search="stochastic", memory=10**9).way == "stochastic"
+
+
+@pytest.mark.parametrize(
+    ("free", "way"), [(2 * 40_000_000_000, "dense"), (40_000_000_000, "streamed"), (10**8, "distributed")]
+)
+def test_plan__goes_by_what_is_free(free: int, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "free_bytes", lambda _device: free)
+    found = plan(100_000, [256], 10, device="cpu")
+    assert found.way == way
+    assert found.matrix == 40_000_000_000
+    assert (found.bytes > free) == (way == "distributed")
+    assert ("--engine ray" in str(found)) == (way == "distributed")
+
+
+def test_plan__a_million_points_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU: scales from samples of 4,096, twice, then 5.35 passes over 10¹² similarities of two views."""
+    monkeypatch.setattr(planning, "free_bytes", lambda _device: 10**10)
+    found = plan(1_000_000, [512, 768], 100, device="cpu")
+    scales = 1e6 * 8192 * (0.5 * 2e-8 + 2e-8 + 2e-9)
+    assert found.seconds == pytest.approx(scales + 1e12 * passes(100) * 2e-8 + 0.3)
+    assert passes(100) == pytest.approx(5.35, abs=0.01)
+    assert found.bytes == 4 * 10**6 * (1280 + 16) + 2**26
+    assert str(found).splitlines()[0] == "mers, 100 of 1,000,000 points on cpu: streamed, exact, without the matrix"
+    assert "4 TB" in str(found)
+    assert "hours" in str(found)
+
+
+def test_plan__one_view_methods_look_at_the_first_view_alone() -> None:
+    assert plan(10**5, [64, 999], 5, method="maxherding") == plan(10**5, 64, 5, method="maxherding")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"count": 0}, "count must be in 1"),
+        ({"budget": 11}, "budget must be in 1..10"),
+        ({"dimensions": []}, "dimensions must name at least one"),
+        ({"dimensions": [3, 0]}, "dimensions must be in 1"),
+        ({"method": "herding"}, "method must be a cover method"),
+        ({"memory": "much"}, "memory"),
+        ({"search": "best"}, "search"),
+    ],
+    ids=str,
+)
+def test_plan__wrong_arguments_are_refused_by_name(given: dict[str, Any], words: str) -> None:
+    arguments: dict[str, Any] = {"count": 10, "dimensions": [3], "budget": 2, **given}
+    with pytest.raises(ValueError, match=words):
+        plan(**arguments)
+
+
+def test_rates__are_measured_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert 1e-11 < planning.value_seconds(16, "cpu") < 1e-5
+    assert planning.value_seconds(16, "cpu") == planning.value_seconds(16, "cpu")
+    assert 1e-11 < planning.neighbour_seconds(5, "cpu") < 1e-5
