@@ -1,0 +1,244 @@
+"""Large pools: what a selection without the matrix of distances takes, and whether it picks the same.
+
+python bench/scale.py [--points 50000] [--budget 100] [--memory 4GB]    against one pass over the kernel
+python bench/scale.py --peers                                           other libraries on the same pool, with limits
+python bench/scale.py --agree 20000                                     dense and streamed picks, in every option
+python bench/scale.py --grow 50000 100000 200000 --plot growth.png      two views of 512 and 768 columns, a table
+
+Every figure is of a process of its own: its seconds, and the most memory that it held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import keepset
+from keepset.selection.geometry import cloud
+from keepset.selection.kernels import kernel
+from keepset.selection.room import in_words
+from keepset.selection.streaming import COLUMNS, ROWS, Kernel, row_sums
+from peers import PEERS
+from pools import make_pool
+
+PATIENCE = 900  # seconds after which a peer is stopped
+CUDA = torch.cuda.is_available()
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"weights": "inverse"},
+    {"weights": "density"},
+    {"weights": "equal"},
+    {"bandwidth": "knn"},
+    {"bandwidth": 0.5},
+    {"bandwidth_scale": 0.5},
+    {"metric": "euclidean"},
+    {"metric": "literal"},
+    {"kernel": "laplace"},
+    {"kernel": "tophat"},
+    {"fusion": "max-then-sum"},
+    {"neighbours": 20},
+    {"start": list(range(0, 1000, 100))},
+    {"point_weights": "density"},
+]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a process took; `words` is what it says, or how it ended."""
+
+    seconds: float
+    bytes: int
+    words: str
+
+
+def measured(work: Callable[[], str], patience: float = 10**6, memory: int | None = None) -> Cost:
+    """Of a child process, with limits on its time and memory; `work` tells its result and its own seconds."""
+    ours, theirs = multiprocessing.get_context("fork").Pipe(duplex=False)
+
+    def child() -> None:
+        if memory is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        begin = time.perf_counter()
+        try:
+            words = work()
+        except MemoryError:
+            words = "out of memory"
+        except Exception as error:
+            words = f"{type(error).__name__}: {error}"[:100]
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        theirs.send((time.perf_counter() - begin, most, words))
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    answered = ours.poll(patience)
+    seconds, most, words = ours.recv() if answered else (patience, 0, f"stopped after {patience} s")
+    process.kill()
+    process.join()
+    return Cost(seconds, most, words)
+
+
+# ---------------------------------------------------------------- one pool
+
+
+def against_one_pass(points: int, budget: int, memory: int) -> None:
+    print(f"{points:,} points of 80 clumps, 512 columns, {budget} picks, at most {in_words(memory)} for distances")
+    print("| | seconds | most memory | |\n| --- | ---: | ---: | --- |")
+    whole = measured(lambda: one_pass(points))
+    show("one pass over the kernel", whole)
+    chosen = measured(lambda: choose(points, budget, memory))
+    show("keepset", chosen)
+    print(f"\n{own(chosen) / own(whole):.1f} times one pass")
+
+
+def one_pass(points: int) -> str:
+    pool = make_pool("80 clumps", points)
+    similar = Kernel([cloud(pool.points)], [kernel("rbf", "cosine", pool.bandwidth)], torch.ones(points))
+    begin = time.perf_counter()
+    for _, rows in similar.parts(ROWS):
+        for _, columns in similar.parts(COLUMNS):
+            row_sums(rows.to(columns), columns.worth)
+    return f"{time.perf_counter() - begin:.1f} s"
+
+
+def choose(points: int, budget: int, memory: int) -> str:
+    pool = make_pool("80 clumps", points)
+    begin = time.perf_counter()
+    found = keepset.select(pool.points, budget, method="maxherding", bandwidth=pool.bandwidth, memory=memory)
+    return f"{time.perf_counter() - begin:.1f} s, {found.search}, coverage {found.objective:.4f}"
+
+
+def own(cost: Cost) -> float:
+    """The seconds that the work itself tells: without making the pool."""
+    return float(cost.words.partition(" ")[0])
+
+
+def show(name: str, cost: Cost) -> None:
+    print(f"| {name} | {cost.seconds:.1f} | {in_words(cost.bytes)} | {cost.words} |", flush=True)
+
+
+def peers(points: int, budget: int) -> None:
+    memory = int(0.9 * keepset.plan(points, 512, budget).free)
+    print(f"{points:,} points, {budget} picks; stopped after {PATIENCE} s, limited to {in_words(memory)}")
+    print("| | seconds | most memory | |\n| --- | ---: | ---: | --- |")
+    for peer in PEERS:
+        if peer.installed:
+
+            def work(peer: Any = peer) -> str:
+                pool = make_pool("80 clumps", points)
+                begin = time.perf_counter()
+                picks = peer.choose(pool, budget)
+                reached = keepset.coverage(pool.points, picks, method="maxherding", bandwidth=pool.bandwidth, memory=1)
+                return f"{time.perf_counter() - begin:.1f} s, coverage {reached:.4f}"
+
+            show(peer.name, measured(work, PATIENCE, memory))
+
+
+# ---------------------------------------------------------------- the same picks
+
+
+def agreement(points: int, budget: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    pool = make_pool("80 clumps", points)
+    views = {"clumps": pool.points[:, :64].contiguous(), "spread": torch.randn(points, 32, generator=generator)}
+    print(f"{points:,} points, two views, {budget} picks\n| method | option | the same picks | objectives apart |")
+    print("| --- | --- | --- | ---: |")
+    for method in ("mers", "maxherding", "mers-probcover", "probcover"):
+        for options in [*OPTIONS, *([{"uncovered": "shared"}] if "probcover" in method else [])]:
+            if "probcover" in method and "fusion" in options:
+                continue
+            dense, streamed = (keepset.select(views, budget, method=method, memory=m, **options) for m in (2**60, 1))
+            first = next((i for i, pair in enumerate(zip(dense, streamed, strict=True)) if len(set(pair)) > 1), None)
+            same = "yes" if first is None else f"until pick {first + 1}"
+            apart = abs(dense.objective - streamed.objective) / dense.objective
+            told = ", ".join(f"{k}={v}" for k, v in options.items() if k != "start") or ("start" if options else "–")
+            print(f"| {method} | {told} | {same} | {apart:.1e} |", flush=True)
+
+
+# ---------------------------------------------------------------- how it grows
+
+
+def growth(sizes: Sequence[int], budgets: Sequence[int], plot: Path | None) -> None:
+    device = "cuda" if CUDA else "cpu"
+    print(f"mers, views of 512 and 768 columns, {torch.cuda.get_device_name() if CUDA else 'CPU'}")
+    print("| points | budget | way | seconds | planned | GB at most |\n| ---: | ---: | --- | ---: | ---: | ---: |")
+    rows = []
+    for count in sizes:
+        generator = torch.Generator(device).manual_seed(0)
+        views = {}
+        for name, size in (("a", 512), ("b", 768)):
+            centres = torch.randn(80, size, device=device, generator=generator)
+            members = torch.randint(80, (count,), device=device, generator=generator)
+            noise = torch.randn(count, size, device=device, generator=generator)
+            views[name] = centres[members].add_(noise, alpha=0.5)
+        del noise
+        for budget in budgets:
+            expected = keepset.plan(count, [512, 768], budget, memory=1).seconds
+            if CUDA:
+                torch.cuda.reset_peak_memory_stats()
+                torch.cuda.synchronize()
+            begin = time.perf_counter()
+            found = keepset.select(views, budget, memory=1)
+            if CUDA:
+                torch.cuda.synchronize()
+            seconds = time.perf_counter() - begin
+            most = (
+                torch.cuda.max_memory_allocated() if CUDA else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            )
+            rows.append((count, budget, seconds))
+            print(
+                f"| {count:,} | {budget} | {found.search} | {seconds:.1f} | {expected:.1f} | {most / 1e9:.1f} |",
+                flush=True,
+            )
+    if plot is not None:
+        draw(rows, plot)
+
+
+def draw(rows: Sequence[tuple[int, int, float]], path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(5, 3.5), layout="constrained")
+    for budget in sorted({budget for _, budget, _ in rows}):
+        line = [(count, seconds) for count, own_budget, seconds in rows if own_budget == budget]
+        axes.loglog(*zip(*line, strict=True), marker="o", label=f"{budget} picks")
+    axes.set(xlabel="points", ylabel="seconds", title="Exact cover of two views, without the matrix")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+def byte_count(text: str) -> int:
+    for unit, size in (("GB", 10**9), ("MB", 10**6)):
+        if text.endswith(unit):
+            return int(float(text.removesuffix(unit)) * size)
+    return int(text)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--points", type=int, default=50_000)
+    parser.add_argument("--budget", type=int, nargs="+", default=[100])
+    parser.add_argument("--memory", type=byte_count, default=4 * 10**9)
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--agree", type=int, metavar="POINTS")
+    parser.add_argument("--grow", type=int, nargs="+", metavar="POINTS")
+    parser.add_argument("--plot", type=Path)
+    given = parser.parse_args()
+    if given.agree:
+        agreement(given.agree, given.budget[0])
+    elif given.grow:
+        growth(given.grow, given.budget, given.plot)
+    elif given.peers:
+        peers(given.points, given.budget[0])
+    else:
+        against_one_pass(given.points, given.budget[0], given.memory)
