@@ -83,11 +83,33 @@ def read_array(spec: str | Path) -> tuple[str, Array]:
             return path.stem, np.load(path, mmap_mode="r", allow_pickle=False)
         if path.suffix == ".npz":
             return _from_npz(path, key)
-        return _from_safetensors(path, key)
+        return _from_safetensors(path, key, lambda file, name: file.get_tensor(name))
     except ValueError as error:  # numpy's own, for a truncated file, a foreign one, or one that holds objects
         known = str(error).startswith(str(path))
         raise error if known else ValueError(_damaged(path, error)) from None
     except (TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(_damaged(path, error)) from None
+
+
+def array_shape(spec: str | Path) -> tuple[str, tuple[int, ...]]:
+    """The name and the shape of what `read_array` would read, from the file's head alone."""
+    path, key = _split(str(spec))
+    if path.suffix == ".npy" or not path.is_file():
+        name, array = read_array(spec)  # mapped: nothing of it is read
+        return name, tuple(array.shape)
+    if path.suffix == ".npz":
+        return _shape_in_npz(path, key)
+    return _from_safetensors(path, key, lambda file, name: tuple(file.get_slice(name).get_shape()))
+
+
+def _shape_in_npz(path: Path, key: str | None) -> tuple[str, tuple[int, ...]]:
+    found = _key(path, key, array_names(path))
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{found}.npy") as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            return (found if key else path.stem), read(file)[0]
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(_damaged(path, error)) from None
 
 
@@ -127,13 +149,14 @@ def _from_npz(path: Path, key: str | None) -> tuple[str, Array]:
         return (found if key else path.stem), file[found]
 
 
-def _from_safetensors(path: Path, key: str | None) -> tuple[str, Array]:
+def _from_safetensors(path: Path, key: str | None, read: Callable[[Any, str], Any]) -> tuple[str, Any]:
+    """A name and what `read` takes of the open file under its key."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, "pt") as file:
             found = _key(path, key, list(file.keys()))
-            return (found if key else path.stem), file.get_tensor(found)
+            return (found if key else path.stem), read(file, found)
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged or no safetensors file ({error}); make it again") from None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,20 +18,83 @@ if TYPE_CHECKING:
     from ..experiment.side_by_side import Pace
 
 Told = Callable[[Mapping[str, Any]], None]
+AFTER = 1.0  # seconds until work is shown that is often over before
+LINES = 30.0  # seconds between its lines in a log
 
 
 @contextmanager
 def bars() -> Iterator[Progress | None]:
     """A live display on the error stream, or None where it is no terminal."""
-    if not sys.stderr.isatty():
+    progress = _display()
+    if progress is None:
         yield None
         return
+    with progress:
+        yield progress
+
+
+def _display() -> Progress | None:
+    """As `bars`, but not yet shown."""
+    if not sys.stderr.isatty():
+        return None
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield progress
+    return Progress(*columns, console=Console(stderr=True))
+
+
+# ---------------------------------------------------------------- work that may be over at once
+
+
+class LateBar:
+    """One bar, which comes up once work has taken a second; in a log a line every half minute."""
+
+    def __init__(self, title: str, total: int | None, done: int = 0, state: str = "") -> None:
+        self.title, self.total = title, total
+        self.progress = _display()
+        self.told = time.monotonic()
+        self.first: tuple[float, int] | None = None  # when the first step was told, and which
+        if self.progress is not None:
+            # it moves to and fro until the first step is made
+            self.task = self.progress.add_task(title, start=False, total=total, completed=done, state=state)
+            self.timer = threading.Timer(AFTER, self.progress.start)
+            self.timer.daemon = True
+
+    def __enter__(self) -> LateBar:
+        if self.progress is not None:
+            self.timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.progress is not None:
+            self.timer.cancel()
+            self.timer.join()
+            if self.progress.live.is_started:
+                self.progress.stop()
+
+    def update(self, done: int, state: str, total: int | None = None) -> None:
+        """total: where it became known, or changed, after the beginning."""
+        self.total = total or self.total
+        self.first = self.first or (time.monotonic(), done)
+        if self.progress is not None:
+            self.progress.start_task(self.task)
+            self.progress.update(self.task, completed=done, total=self.total, state=state)
+        elif time.monotonic() - self.told >= LINES:
+            self.told = time.monotonic()
+            warn(f"{self.title}: {state}{self._left(*self.first, done)}")
+
+    def _left(self, begun: float, first: int, done: int) -> str:
+        if self.total is None or done == first:
+            return ""
+        return f", {in_time((self.told - begun) / (done - first) * (self.total - done))} left"
+
+
+def in_time(seconds: float) -> str:
+    """`12 s`, `3 min` or `2.5 h`"""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 # ---------------------------------------------------------------- runs

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .arguments import named_arrays
+from .arguments import is_sharded
+from .call import Call
+from .choosing import choose_by_class, choose_by_parts, choose_from_all, planned
+from .chosen import check_output, write_chosen
 from .console import say, show_table, warn
 
 if TYPE_CHECKING:
@@ -44,6 +45,16 @@ def select(
     point_power: Annotated[float | None, Option(help="The power of purity or density; 2 if not given.")] = None,
     purity_view: Annotated[str | None, Option(help="The view that purity looks at; the last if not given.")] = None,
     uncertainty: Annotated[str | None, Option(help="File with a number a point, for rainbow.")] = None,
+    memory: Annotated[
+        str | None, Option(help="What the distances may take, such as 4GB: more, and they go in blocks; or auto.")
+    ] = None,
+    search: Annotated[str | None, Option(help="exact, or stochastic: the best of a random sample, each time.")] = None,
+    epsilon: Annotated[float | None, Option(help="What the stochastic search may lose; 0.1 if not given.")] = None,
+    resume: Annotated[bool, Option("--resume", help="Go on from the picks that the file of -o holds.")] = False,
+    plan: Annotated[bool, Option("--plan", help="Tell memory and time, choose nothing.")] = False,
+    engine: Annotated[str, Option(help="local, or ray: parts on several machines, VIEW may be shards.")] = "local",
+    parts: Annotated[int | None, Option(help="With ray: how many parts the points are chosen from.")] = None,
+    address: Annotated[str, Option(help="Of a Ray cluster; else $RAY_ADDRESS, or one that is started here.")] = "",
 ) -> None:
     """Choose the points to keep, from embeddings on disk.
 
@@ -53,104 +64,81 @@ def select(
       keepset select features.npz:pooled --budget 100 --method maxherding
       keepset select a.safetensors:x b.safetensors:x --budget 20 --weights 2,1 -o keep.csv
       keepset select a.npy --labels y.npy --budget cat=5,dog=3 --method herding -o keep.json
+      keepset select large.npy --budget 10000 --plan
+      keepset select large.npy --budget 10000 --memory 8GB -o keep.npy
+      keepset select large.npy --budget 10000 --memory 8GB -o keep.npy --resume
+      keepset select 'shards/a-*.npy' --budget 10000 --engine ray --parts 16 -o keep.npy
     """
-    from ..files import read_array
-
-    _check_output(output)
-    named = named_arrays(views)
-    given = {
+    flags = {
         "view": view,
-        "weights": _by_name(weights, alone=list),
+        "weights": weights,
         "neighbours": neighbours,
-        "bandwidth": _by_name(bandwidth, alone=float),
+        "bandwidth": bandwidth,
         "bandwidth_scale": bandwidth_scale,
         "metric": metric,
         "kernel": kernel,
         "fusion": fusion,
         "uncovered": uncovered,
-        "point_weights": _rule_or_array(point_weights),
+        "point_weights": point_weights,
         "point_power": point_power,
         "purity_view": purity_view,
-        "uncertainty": uncertainty and read_array(uncertainty)[1],
-        "start": start and read_array(start)[1],
+        "uncertainty": uncertainty,
+        "start": start,
+        "memory": memory,
+        "search": search,
+        "epsilon": epsilon,
     }
-    options = {name: value for name, value in given.items() if value is not None}
-    chosen = _choose(named, labels, budget, {"method": method, "generator": seed, **options})
-    if output is None:
-        _show(chosen)
+    call = Call(views, budget, method, seed, flags, output)
+    check_output(output)
+    _check_together(call, labels, resume, plan, engine, parts, address)
+    if plan:
+        say(planned(call))
+    elif engine == "ray":
+        _deliver(output, {None: choose_by_parts(call, parts, address)})
+    elif labels is not None:
+        _deliver(output, choose_by_class(call, labels))
     else:
-        _write(output, chosen)
+        choose_from_all(call, resume, lambda chosen: _deliver(output, {None: chosen}))
 
 
-# ---------------------------------------------------------------- reading the arguments
-
-
-def _by_name(text: str | None, alone: type) -> Any:
-    """`median`, `0.3`, `2,1` or `a=2,b=1` as a string, a number (or a list of one), a list or a mapping."""
-    if text is None:
-        return None
-    parts = [part.strip() for part in text.split(",")]
-    if all("=" in part for part in parts):
-        pairs = [part.rpartition("=") for part in parts]
-        return {name: _number(value, text) for name, _, value in pairs}
-    if len(parts) > 1:
-        return [_number(part, text) for part in parts]
-    try:
-        return float(text) if alone is float else [float(text)]
-    except ValueError:
-        return text
-
-
-def _rule_or_array(text: str | None) -> Any:
-    """`purity` or `density` as it is, or the array of a file."""
+def _check_together(
+    call: Call, labels: str | None, resume: bool, plan: bool, engine: str, parts: int | None, address: str
+) -> None:
+    """Refuse flags that do not go with each other, before anything is read."""
     from ..checks import check_choice
-    from ..files import read_array
-    from ..selection.options import POINT_WEIGHTS
 
-    if text is None or "." in text:  # every file that is read has an ending
-        return text and read_array(text)[1]
-    check_choice("--point-weights", text, POINT_WEIGHTS)
-    return text
-
-
-def _number(part: str, whole: str) -> float:
-    try:
-        return float(part)
-    except ValueError:
-        raise ValueError(f"{part!r} in {whole!r} must be a number") from None
-
-
-def _budget(text: str, classes: list[Any]) -> Any:
-    """`5`, or `cat=5,dog=3` with the names read as the labels are."""
-    try:
-        if "=" not in text:
-            return int(text)
-        pairs = [part.rpartition("=") for part in text.split(",")]
-        kind = int if classes and isinstance(classes[0], int) else str
-        return {kind(name.strip()): int(value) for name, _, value in pairs}
-    except ValueError:
-        raise ValueError(f"--budget must be a whole number, or class=number,..., got {text!r}") from None
-
-
-def _choose(named: dict[str, Any], labels: str | None, budget: str, options: dict[str, Any]) -> dict[Any, Selection]:
-    """Class -> Selection; without labels the one key is None."""
-    from ..checks import read_labels
-    from ..files import read_array
-    from ..selection import select, select_per_class
-
-    if labels is None:
-        if "=" in budget:
-            raise ValueError(f"--budget by class needs --labels, got {budget!r}")
-        if isinstance(options.get("point_weights"), str) and options["point_weights"] == "purity":
-            raise ValueError("--point-weights purity needs --labels; name a file of them, or weigh points by density")
-        return {None: select(named, _budget(budget, []), **options)}
-    if "start" in options:
+    check_choice("--engine", engine, ("local", "ray"))
+    if labels is not None and call.flags["start"] is not None:
         raise ValueError("--start goes with a choice over all points; leave out --labels or --start")
-    array = read_labels(read_array(labels)[1])
-    return dict(select_per_class(named, array, _budget(budget, array[:1].tolist()), **options))
+    whole = {"--resume": resume, "--plan": plan, "--engine ray": engine == "ray"}
+    for flag, given in whole.items():
+        if given and labels is not None:
+            raise ValueError(f"{flag} goes with a choice over all points; leave out --labels or {flag}")
+    if resume and call.output is None:
+        raise ValueError("--resume goes on from a file; name it with -o")
+    if engine == "local":
+        for flag, value in {"--parts": parts, "--address": address}.items():
+            if value:
+                raise ValueError(f"{flag} goes with --engine ray; leave it out, or choose that engine")
+        for spec in filter(is_sharded, call.specs):
+            raise ValueError(f"{spec} stands for several files, which --engine ray reads; name one file a view")
+        return
+    for flag, given in {"--start": call.flags["start"] is not None, "--resume": resume, "--plan": plan}.items():
+        if given:
+            raise ValueError(f"{flag} does not go with --engine ray; leave it out, or choose --engine local")
 
 
 # ---------------------------------------------------------------- showing and writing
+
+
+def _deliver(output: Path | None, chosen: dict[Any, Selection]) -> None:
+    """Class -> Selection, to the file or as a table."""
+    if output is None:
+        _show(chosen)
+        return
+    write_chosen(output, chosen)
+    _say_notes(chosen)
+    say(f"{sum(map(len, chosen.values()))} indices written to {output}")
 
 
 def _show(chosen: dict[Any, Selection]) -> None:
@@ -169,42 +157,3 @@ def _say_notes(chosen: dict[Any, Selection]) -> None:
     for label, selection in chosen.items():
         for note in selection.notes:
             warn(note if label is None else f"class {label}: {note}")
-
-
-def _check_output(output: Path | None) -> None:
-    if output is not None and output.suffix not in (".npy", ".csv", ".json"):
-        raise ValueError(f"--output must end in .npy, .csv or .json, got {output}")
-
-
-def _write(output: Path, chosen: dict[Any, Selection]) -> None:
-    import numpy as np
-
-    from ..files import write_atomically
-
-    def write(path: Path) -> None:
-        if output.suffix == ".npy":
-            np.save(path, np.concatenate([np.asarray(selection) for selection in chosen.values()]))
-        elif output.suffix == ".json":
-            path.write_text(json.dumps(_records(chosen), indent=1) + "\n", encoding="utf-8")
-        else:
-            with path.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, ["class", "rank", "index", "gain"])
-                writer.writeheader()
-                writer.writerows(_records(chosen))
-
-    write_atomically(output, write)
-    _say_notes(chosen)
-    say(f"{sum(map(len, chosen.values()))} indices written to {output}")
-
-
-def _records(chosen: dict[Any, Selection]) -> list[dict[str, Any]]:
-    return [
-        {
-            "class": label,
-            "rank": row["rank"],
-            "index": row["index"],
-            "gain": None if math.isnan(row["gain"]) else row["gain"],
-        }
-        for label, selection in chosen.items()
-        for row in selection.rows()
-    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -83,15 +84,18 @@ def device_of(array: Array) -> torch.device:
 
 
 def as_tensor(array: Array) -> Tensor:
-    """The same numbers as a tensor, without a copy where numpy's memory can be shared."""
+    """The same numbers as a tensor, without a copy where numpy's memory can be shared. It is not to be written to."""
     if isinstance(array, Tensor):
         return array.detach()
+    mapped = isinstance(array, np.memmap)  # a file may be larger than memory: it is shared although it is read-only
     array = np.asarray(array)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+    if not (mapped or array.flags.writeable) or any(stride < 0 for stride in array.strides):
         array = array.copy()  # torch warns of read-only memory and knows no negative strides
-    return torch.from_numpy(array)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
 
 
 def read_view(name: str, view: Array, rows: Tensor | None = None) -> Tensor:

@@ -1,0 +1,217 @@
+"""How keepset select chooses: over all points, within each class, in parts on several machines; or only plans to."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+from .arguments import named_arrays, named_shapes, named_shards
+from .call import Call, read_budget
+from .console import say, warn
+from .progress import LateBar
+from .unfinished import Unfinished, describe, exit_code, heeding_signals, side_file
+
+if TYPE_CHECKING:
+    from ..selection import Selection
+
+Picked = Callable[[int, float], None]
+PLANNED = ("memory", "search", "epsilon", "fusion")  # the options that a plan depends on
+
+
+# ---------------------------------------------------------------- over all points
+
+
+def choose_from_all(call: Call, resume: bool, deliver: Callable[[Selection], None]) -> None:
+    """One choice, from reading to writing; its picks so far are kept if it is broken off."""
+    from ..selection import select
+    from ..selection.inputs import name_views
+
+    named, options = named_arrays(call.specs), call.options()
+    count = len(next(iter(name_views(named).values())))
+    work = _unfinished(call, named, options)
+    if not _ready(work, resume, count):
+        return
+    try:
+        with heeding_signals():
+            with _bar_of_picks(work) as bar:
+                told = _told_of_picks(work, bar, "gained" if "start" in options else "coverage")
+                options = _telling(call.method, named, work.missing, _of_the_rest(work, options, count), told)
+                rest = select(named, work.missing, method=call.method, generator=work.generator, **options)
+            deliver(work.whole(rest))
+            work.finish()
+    except KeyboardInterrupt as stop:
+        _stop(stop, work.break_off())
+
+
+def _unfinished(call: Call, named: Mapping[str, Any], options: Mapping[str, Any]) -> Unfinished:
+    from ..checks import read_generator
+
+    budget = call.number()
+    # how much memory there is changes the way, not the choice
+    typed = {"method": call.method, "budget": budget, "seed": call.seed, **call.flags, "memory": None}
+    arrays = {name: options.get(name) for name in ("start", "point_weights", "uncertainty")}
+    falling = options.get("search") != "stochastic"
+    choice = describe(named, call.specs, arrays, typed)
+    return Unfinished(call.output, budget, choice, read_generator(call.seed), falling=falling)
+
+
+def _ready(work: Unfinished, resume: bool, count: int) -> bool:
+    """Whether there is anything to do; says where the work begins."""
+    file = work.output
+    if file is None:
+        return True
+    if not resume:
+        if side_file(file).is_file():
+            warn(f"{file} holds an unfinished choice, which this one replaces; --resume would go on from it")
+        return True
+    if not file.is_file():
+        warn(f"{file} is not there yet: starting anew")
+        return True
+    work.resume(count)
+    if work.missing:
+        warn(f"going on from {work.earlier} of {work.budget} picks in {file}")
+        return True
+    work.finish()
+    say(f"{file} is finished, it holds all {work.budget} picks: nothing is left to do")
+    return False
+
+
+def _of_the_rest(work: Unfinished, options: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """The options that choose the picks after the earlier ones, as a call without a break would."""
+    from ..selection.inputs import read_indices
+    from ..selection.options import Cover
+
+    if not work.earlier:
+        return dict(options)
+    start = read_indices("start", options.get("start", ()), count).tolist()
+    rest = {**options, "start": [*start, *(index for index, _ in work.picks)]}
+    if options.get("search") == "stochastic":  # samples of points / budget · ln(1 / epsilon), of the same size
+        rest["epsilon"] = options.get("epsilon", Cover.epsilon) ** (work.missing / work.budget)
+    return rest
+
+
+def _telling(
+    method: str, named: Mapping[str, Any], budget: int, options: Mapping[str, Any], told: Picked
+) -> dict[str, Any]:
+    """The options with `told`, for the methods that tell their picks. What a point is worth is found out first: the
+    pick that this takes is none of the choice."""
+    from ..selection.api import ALIASES, SELECTORS
+    from ..selection.inputs import read_indices, read_views
+    from ..selection.targets import with_density
+
+    if not _tells_picks(method):
+        return dict(options)
+    entry = SELECTORS[ALIASES.get(method, method)]
+    given = {name: value for name, value in options.items() if name != "start"}
+    if isinstance(given.get("point_weights"), str):
+        views = read_views(named)
+        start = read_indices("start", options.get("start", ()), len(next(iter(views.values()))))
+        given = with_density(views, budget, start, given, one=entry.views == "one")
+    return {**given, "start": options.get("start"), "on_pick": told}
+
+
+def _tells_picks(method: str) -> bool:
+    from ..selection.api import ALIASES, SELECTORS
+
+    entry = SELECTORS.get(ALIASES.get(method, method))
+    return entry is not None and "on_pick" in entry.options
+
+
+def _bar_of_picks(work: Unfinished) -> LateBar:
+    return LateBar("choosing", work.budget, work.earlier, "measuring distances")
+
+
+def _told_of_picks(work: Unfinished, bar: LateBar, so_far: str) -> Picked:
+    def told(index: int, gain: float) -> None:
+        work.add(index, gain)
+        done = len(work.picks)
+        bar.update(done, f"{done:,}/{work.budget:,} picks, gain {gain:.2g}, {so_far} {work.gained:.4f}")
+
+    return told
+
+
+def _stop(stop: KeyboardInterrupt, message: str) -> NoReturn:
+    warn(message)
+    raise typer.Exit(exit_code(stop)) from None
+
+
+# ---------------------------------------------------------------- within each class
+
+
+def choose_by_class(call: Call, labels: str) -> dict[Any, Selection]:
+    import numpy as np
+
+    from ..checks import read_labels
+    from ..files import read_array
+    from ..selection import select_per_class
+
+    named, options = named_arrays(call.specs), call.options()
+    array = read_labels(read_array(labels)[1])
+    budget = read_budget(call.budget, array[:1].tolist())
+    sizes = dict(zip(*(found.tolist() for found in np.unique(array, return_counts=True)), strict=True))
+    try:
+        with heeding_signals(), LateBar("choosing", len(sizes), state="measuring distances") as bar:
+            if _tells_picks(call.method):
+                options["on_pick"] = _told_of_classes(sizes, budget, bar)
+            return dict(select_per_class(named, array, budget, method=call.method, generator=call.seed, **options))
+    except KeyboardInterrupt as stop:
+        _stop(stop, "broken off; a choice by class is written once it is whole, so nothing of it is kept")
+
+
+def _told_of_classes(sizes: Mapping[Any, int], budget: Any, bar: LateBar) -> Picked:
+    """Picks are counted to know which class they are of: one class comes after the other."""
+    wanted = [min(size, budget.get(label, 0) if isinstance(budget, dict) else budget) for label, size in sizes.items()]
+    ends, total = list(itertools.accumulate(wanted)), sum(wanted)
+    counter = itertools.count(1)
+
+    def told(*_: object) -> None:
+        picks = min(next(counter), total)
+        done = bisect.bisect_right(ends, picks)
+        bar.update(done, f"{done:,}/{len(sizes):,} classes, {picks:,}/{total:,} picks")
+
+    return told
+
+
+# ---------------------------------------------------------------- in parts
+
+
+def choose_by_parts(call: Call, parts: int | None, address: str) -> Selection:
+    from ..selection.distributed import select_distributed
+
+    budget, options, sources = call.number(), call.options(), named_shards(call.specs)
+    how: dict[str, Any] = {"method": call.method, "parts": parts, "address": address, "generator": call.seed}
+    try:
+        with heeding_signals(), LateBar("choosing", parts, state="measuring distances") as bar:
+
+            def told(done: int, total: int) -> None:
+                bar.update(done, f"{done:,}/{total:,} parts", total)
+
+            return select_distributed(sources, budget, on_part=told, **how, **options)
+    except KeyboardInterrupt as stop:
+        _stop(stop, "broken off; a choice in parts is written once it is whole, so nothing of it is kept")
+
+
+# ---------------------------------------------------------------- planning
+
+
+def planned(call: Call) -> str:
+    """What the choice would take; nothing but the shapes of the views is looked at."""
+    from ..checks import check_choice
+    from ..selection.api import ALIASES
+    from ..selection.planning import plan
+
+    budget, shapes = call.number(), named_shapes(call.specs)
+    for name, shape in shapes.items():
+        if len(shape) != 2:
+            raise ValueError(f"{name} must have shape (points, columns), got {shape}; reshape it first")
+    if call.flags["view"] is not None:
+        check_choice("--view", call.flags["view"], shapes)
+        shapes = {call.flags["view"]: shapes[call.flags["view"]]}
+    (count, _), *_ = shapes.values()
+    options = {name: value for name, value in call.options().items() if name in PLANNED}
+    how: dict[str, Any] = {"method": ALIASES.get(call.method, call.method), "device": "cpu"}
+    return str(plan(count, [columns for _, columns in shapes.values()], budget, **how, **options))
