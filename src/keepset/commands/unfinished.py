@@ -149,7 +149,7 @@ class Unfinished:
         if self.output is None:
             return f"{done}; with -o FILE they would have been kept"
         if not count:
-            return f"{done}; {self.output} is as it was"
+            return f"{done}; nothing is written"
         if count > self.earlier:
             self.save()
         return f"{done}, which {self.output} holds; the same command with --resume goes on from there"
