@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -292,3 +293,22 @@ def test_on_pick__is_told_of_every_pick_in_order() -> None:
             )
             assert [pick for pick, _ in told] == list(chosen)
             assert [gain for _, gain in told] == pytest.approx(np.asarray(chosen.gains), rel=1e-5)
+
+
+def test_on_pick__density_of_points_is_not_a_pick() -> None:
+    told: list[int] = []
+    chosen = keepset.select(make_views(80), 4, point_weights="density", on_pick=lambda pick, _: told.append(pick))
+    assert told == list(chosen)
+
+
+def test_mapped_file__a_selector_of_ones_own_may_write_to_what_it_gets(tmp_path: Path) -> None:
+    np.save(tmp_path / "view.npy", make_views(30)["spread"].numpy())
+    mapped = np.load(tmp_path / "view.npy", mmap_mode="r")
+
+    def last(views: dict[str, Tensor], budget: int, *, generator: torch.Generator) -> list[int]:
+        for view in views.values():
+            view.zero_()
+        return list(range(30))[-budget:]
+
+    assert list(keepset.select(mapped, 2, method=last)) == [28, 29]
+    assert np.asarray(mapped).any()

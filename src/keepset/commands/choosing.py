@@ -39,7 +39,9 @@ def choose_from_all(call: Call, resume: bool, deliver: Callable[[Selection], Non
         with heeding_signals():
             with _bar_of_picks(work) as bar:
                 told = _told_of_picks(work, bar, "gained" if "start" in options else "coverage")
-                options = _telling(call.method, named, work.missing, _of_the_rest(work, options, count), told)
+                options = _of_the_rest(work, options, count)
+                if _tells_picks(call.method):
+                    options["on_pick"] = told
                 rest = select(named, work.missing, method=call.method, generator=work.generator, **options)
             deliver(work.whole(rest))
             work.finish()
@@ -92,26 +94,6 @@ def _of_the_rest(work: Unfinished, options: Mapping[str, Any], count: int) -> di
     if options.get("search") == "stochastic":  # samples of points / budget · ln(1 / epsilon), of the same size
         rest["epsilon"] = options.get("epsilon", Cover.epsilon) ** (work.missing / work.budget)
     return rest
-
-
-def _telling(
-    method: str, named: Mapping[str, Any], budget: int, options: Mapping[str, Any], told: Picked
-) -> dict[str, Any]:
-    """The options with `told`, for the methods that tell their picks. What a point is worth is found out first: the
-    pick that this takes is none of the choice."""
-    from ..selection.api import ALIASES, SELECTORS
-    from ..selection.inputs import read_indices, read_views
-    from ..selection.targets import with_density
-
-    if not _tells_picks(method):
-        return dict(options)
-    entry = SELECTORS[ALIASES.get(method, method)]
-    given = {name: value for name, value in options.items() if name != "start"}
-    if isinstance(given.get("point_weights"), str):
-        views = read_views(named)
-        start = read_indices("start", options.get("start", ()), len(next(iter(views.values()))))
-        given = with_density(views, budget, start, given, one=entry.views == "one")
-    return {**given, "start": options.get("start"), "on_pick": told}
 
 
 def _tells_picks(method: str) -> bool:

@@ -83,7 +83,8 @@ def select(
     if len(kept) == count:
         raise ValueError(f"start leaves no candidates: it names all {count} points")
     wanted = check_range("budget", budget, 1, count - len(kept), "the number of candidates")
-    chosen = _call(method, read_views(named), wanted, read_generator(generator), kept, options)
+    read = read_views(_writable(named) if callable(method) else named)
+    chosen = _call(method, read, wanted, read_generator(generator), kept, options)
     return _as_passed(chosen, next(iter(named.values())))
 
 
@@ -153,6 +154,11 @@ def coverage(views: Views, indices: Any, *, method: str = "mers", **options: Any
 
 
 # ---------------------------------------------------------------- the steps
+
+
+def _writable(named: Mapping[str, Array]) -> dict[str, Array]:
+    """Maps of files as arrays in memory: a selector of the caller's may write to what it gets."""
+    return {name: np.array(view) if isinstance(view, np.memmap) else view for name, view in named.items()}
 
 
 def _known(method: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .geometry import TILE_COLUMNS, Cloud, distances, pairwise
+from .geometry import TILE_COLUMNS, Cloud, pairwise, steady_distances
 from .greedy import Balls, hard_greedy
 from .options import Cover
 from .problem import Problem, make_problem, normal
@@ -18,7 +18,7 @@ from .sampled import Scales, exact_copies
 from .scales import euclidean, median, weight
 from .soft import order_the_rest
 
-LEAST_ROWS = 16
+WIDTH = 8 * TILE_COLUMNS  # of the blocks that rows are computed in
 
 
 def hard_cover(views: dict[str, Tensor], budget: int, start: Tensor, cover: Cover) -> Selection:
@@ -77,11 +77,7 @@ class StreamedBalls:
         """(n,) of one row, or (r, n)."""
         device = self.points.centred.device
         chosen = torch.tensor([rows], device=device) if isinstance(rows, int) else rows
-        missing = max(0, LEAST_ROWS - len(chosen))  # a product of few rows rounds in another way than one of many
-        some = self.points.part(torch.cat([chosen, chosen[:1].expand(missing)]))
-        found = [
-            euclidean(distances(some, self.points.part(slice(first, first + TILE_COLUMNS)))) <= self.radius
-            for first in range(0, len(self.points), TILE_COLUMNS)
-        ]
-        block = torch.cat([part[: len(chosen)] for part in found], 1)
+        some = self.points.part(chosen)
+        parts = (self.points.part(slice(first, first + WIDTH)) for first in range(0, len(self.points), WIDTH))
+        block = torch.cat([euclidean(steady_distances(some, part)) <= self.radius for part in parts], 1)
         return block[0] if isinstance(rows, int) else block

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .geometry import Cloud, distances
+from .geometry import Cloud, steady_distances
 from .greedy import TIES, OnPick, Picks, collect_picks, first_best
 
 ROWS, COLUMNS = 512, 1024  # of a block on a CPU: 2 MB stay near a core
@@ -45,7 +45,7 @@ class Kernel:
     def to(self, columns: Kernel) -> Tensor:
         """The block of values from these points to those, (r, c)."""
         views = zip(self.clouds, columns.clouds, self.similarities, strict=True)
-        blocks = (similar(distances(own, other)) for own, other, similar in views)
+        blocks = (similar(steady_distances(own, other)) for own, other, similar in views)
         return functools.reduce(Tensor.add_, blocks)
 
     def row_sums(self) -> Tensor:
@@ -83,12 +83,9 @@ class Kernel:
 def row_sums(block: Tensor, worth: Tensor) -> Tensor:
     """(r,) float64: each row times the worth of its columns.
 
-    Added up in float64, 32 at a time: a gain of two is what is left of thousands, and must keep its digits.
+    Added up in float64: a late gain is what is left of sums a thousand times as large, and must keep its digits.
     """
-    whole = block.shape[1] // 32 * 32
-    weighted = block * worth
-    sums: Tensor = weighted[:, :whole].unflatten(1, (-1, 32)).sum(2).double().sum(1)
-    return sums + weighted[:, whole:].double().sum(1)
+    return (block * worth).double().sum(1)
 
 
 def streamed_greedy(search: Search, budget: int, worth: float, on_pick: OnPick | None = None) -> Picks:

@@ -87,7 +87,8 @@ def purity(view: Tensor, labels: Tensor) -> Tensor:
 def density(views: dict[str, Tensor], budget: int, start: Tensor, cover: Cover) -> Tensor:
     """(n,) the mean over all points, itself among them, of a point's similarity in the fused kernel Σ α_m K_m, with
     the weights and bandwidths that soft cover of these views has at this budget."""
-    plain = replace(cover, point_weights=None, point_power=Cover.point_power, uncovered=Cover.uncovered)
+    others = {name: getattr(Cover, name) for name in ("point_power", "uncovered", "search", "epsilon", "on_pick")}
+    plain = replace(cover, point_weights=None, **others)
     problem = make_problem(views, budget, start, plain)
     count = problem.count
     if count == 1:
