@@ -15,11 +15,11 @@ import pytest
 import torch
 
 import keepset
-from keepset import cli
+from keepset import cli, distributed
 from keepset.commands import progress, unfinished
 from keepset.commands.arguments import memory_size, named_shapes, named_shards
 from keepset.commands.chosen import write_chosen
-from keepset.selection import distributed, planning
+from keepset.selection import planning
 from keepset.selection.inputs import as_tensor, read_view
 
 RNG = np.random.default_rng(1)

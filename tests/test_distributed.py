@@ -21,11 +21,13 @@ import pytest
 import torch
 
 import keepset
-from keepset.selection import distributed, sampled, shards
-from keepset.selection.distributed import Candidates, _split, select_distributed
+from keepset.distributed import parts, sample, select_distributed, shards
+from keepset.distributed.merge import Candidates
+from keepset.distributed.select import _split
+from keepset.distributed.shards import MappedFile, View, open_views
+from keepset.selection import sampled
 from keepset.selection.geometry import cloud
 from keepset.selection.kernels import kernel
-from keepset.selection.shards import MappedFile, View, open_views
 from keepset.selection.streaming import ExactSearch, Kernel
 
 Rows = np.ndarray[Any, Any]
@@ -355,7 +357,7 @@ def test_stochastic__in_the_first_round() -> None:
 @pytest.mark.usefixtures("inline")
 def test_estimate__of_all_rows_holds_within_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """From 300 of 4,000 rows; what the choice was made for looks better covered than all are."""
-    monkeypatch.setattr(distributed, "TARGETS", 300)
+    monkeypatch.setattr(sample, "TARGETS", 300)
     pool, off = make_pool(4000, 40), list[float]()
     for seed in range(6):
         found = select_distributed(pool, 40, parts=3, generator=seed)
@@ -372,8 +374,8 @@ def test_estimate__of_all_rows_holds_within_its_error(monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("inline")
 def test_scales__of_a_sample_are_near_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "TARGETS", 1000)
-    for module in (distributed, sampled):
+    monkeypatch.setattr(sample, "TARGETS", 1000)
+    for module in (sample, sampled):
         monkeypatch.setattr(module, "SAMPLED", 400)
     pool = make_pool(3000, 40)
     exact, found = keepset.select(pool, 30), select_distributed(pool, 30, parts=2)
@@ -465,14 +467,14 @@ def test_refused__by_name_before_any_part_is_sent(given: dict[str, Any], words: 
 
 
 def test_part__that_fails_is_named_with_its_row(inline: Inline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "TARGETS", 10)
+    monkeypatch.setattr(sample, "TARGETS", 10)
     pool = make_pool(300, 4)
     pool["spread"][123] = np.nan
     with pytest.raises(
         ValueError, match=r"part \d of 3: views\['spread'\] must be finite.* in row 123; drop or repair"
     ):
         select_distributed(pool, 4, parts=3, generator=1)
-    monkeypatch.setattr(distributed, "select_part", lambda *_: 1 / 0)
+    monkeypatch.setattr(parts, "select_part", lambda *_: 1 / 0)
     with pytest.raises(RuntimeError, match="part 3 of 3 failed: ZeroDivisionError: division by zero"):
         select_distributed(make_pool(300, 4), 4, parts=3)
     assert inline.cancelled >= 2
@@ -565,7 +567,7 @@ def test_real_ray__reaches_what_exact_search_reaches_and_tells_errors_plainly(
     assert found.weights == pytest.approx(exact.weights)
     assert all(later <= earlier for earlier, later in pairwise(found.gains))
 
-    monkeypatch.setattr(distributed, "TARGETS", 10)
+    monkeypatch.setattr(sample, "TARGETS", 10)
     pool["spread"][1234] = 0
     with pytest.raises(ValueError, match=r"^part \d of 3: views\['spread'\] must have no zero vectors.* in row 1234;"):
         select_distributed(pool, 4, parts=3)

@@ -162,7 +162,7 @@ def _told_of_classes(sizes: Mapping[Any, int], budget: Any, bar: LateBar) -> Pic
 
 
 def choose_by_parts(call: Call, parts: int | None, address: str) -> Selection:
-    from ..selection.distributed import select_distributed
+    from ..distributed import select_distributed
 
     budget, options, sources = call.number(), call.options(), named_shards(call.specs)
     how: dict[str, Any] = {"method": call.method, "parts": parts, "address": address, "generator": call.seed}

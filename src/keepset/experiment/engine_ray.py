@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any
 
+from ..cluster import connect, import_ray
 from .work import work
 
 RETRIES = 3  # of a task whose process or machine is lost
@@ -15,15 +15,12 @@ class RayCrew:
     """size: None for all GPUs of the cluster, or half its cores where the runs are on CPUs."""
 
     def __init__(self, text: str, size: int | None, cuda: bool, address: str) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise ValueError("the engine ray needs Ray; pip install keepset[ray]") from None
+        ray = import_ray("the engine ray")
         self.ray: Any = ray
         self.text, self.started, self.tasks = text, 0, list[Any]()
         self.ours = not ray.is_initialized()
         if self.ours:
-            self._connect(address)
+            connect(ray, address)
         try:
             self.size = size or self._places(cuda)
         except ValueError:
@@ -31,15 +28,6 @@ class RayCrew:
             raise
         needs: dict[str, Any] = {"num_gpus": 1} if cuda else {"num_cpus": 1}
         self.task = self.ray.remote(max_retries=RETRIES, **needs)(work)
-
-    def _connect(self, address: str) -> None:
-        quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
-        if not address and not os.environ.get("RAY_ADDRESS"):
-            quiet["include_dashboard"] = False
-        try:
-            self.ray.init(address=address or None, **quiet)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ValueError(f"cannot reach Ray at {address or 'this machine'}: {error}") from None
 
     def _places(self, cuda: bool) -> int:
         found = self.ray.cluster_resources()

@@ -41,8 +41,8 @@ class Selection(Sequence[int]):
     shares: Mapping[str, Array] = field(default_factory=dict)
     """(budget,) for each view: its share of each gain; they sum to one. A view can lose what another gains."""
     search: str = ""
-    """How a cover was found: `dense` and `streamed` (without the matrix of all distances) are exact, `stochastic` is
-    not."""
+    """How a cover was found: `dense` and `streamed` (without the matrix of all distances) are exact, `stochastic` and
+    `distributed` are not."""
     notes: tuple[str, ...] = ()
     """What was done about input with no scale, too few points and the like, in words."""
 

@@ -29,7 +29,7 @@ def soft_cover(
         raise ValueError(f"uncovered={cover.uncovered!r} is for hard cover (probcover, mers-probcover); leave it out")
     problem = make_problem(views, budget, start, cover)
     picks, weights, scales = soft_picks(problem, generator)
-    parts = picks.parts if picks.parts.shape[1] == len(views) else _parts(problem, picks, weights, scales)
+    parts = picks.parts if picks.parts.shape[1] == len(views) else parts_by_view(problem, picks, weights, scales)
     return problem.selection(picks, parts, weights, scales)
 
 
@@ -60,7 +60,7 @@ def _streamed_picks(
         for text in scales.notes:
             problem.note(position, text)
     weights = normal(weights)
-    finish = _weighted_kernels(problem, weights, sizes)
+    finish = weighted_kernels(problem, weights, sizes)
     worth = problem.worth.to(clouds[0].half_norms)
     groups = [range(len(clouds))] if summed else [[position] for position in range(len(clouds))]
     kernels = [Kernel([clouds[m] for m in group], [finish[m] for m in group], worth) for group in groups]
@@ -100,7 +100,7 @@ def _summed(problem: Problem) -> Measured:
         weights.append(alpha)
         scales.append(scale)
     weights = normal(weights)
-    finish = _weighted_kernels(problem, weights, scales)
+    finish = weighted_kernels(problem, weights, scales)
     base, total = matrices.popitem() if matrices else (0, None)
     total = pairwise(problem.points(base), finish[base]) if total is None else change(total, finish[base])
     for position in set(range(len(weights))) - {base}:
@@ -123,7 +123,7 @@ def _separate(problem: Problem) -> Measured:
     return kernels, normal(weights), scales
 
 
-def _weighted_kernels(
+def weighted_kernels(
     problem: Problem, weights: Sequence[float], scales: Sequence[float]
 ) -> list[Callable[[Tensor], Tensor]]:
     """For each view the function that turns distances into α_m K_m, in place."""
@@ -161,13 +161,13 @@ def _bandwidth(problem: Problem, position: int, measure: Callable[[str, str], fl
     return found * cover.bandwidth_scale
 
 
-def _parts(problem: Problem, picks: Picks, weights: Sequence[float], scales: Sequence[float]) -> Tensor:
+def parts_by_view(problem: Problem, picks: Picks, weights: Sequence[float], scales: Sequence[float]) -> Tensor:
     """(t, M) what each view adds to each gain of summed kernels: where the pick takes over a point, its similarity in
     that view minus that of the point's former best. Negative where one view pays for another's gain."""
     device = problem.views[0].device
     worth = problem.worth.to(device)
     held = torch.zeros(len(weights), problem.count, dtype=torch.float64, device=device)  # (M, n)
-    finish = _weighted_kernels(problem, weights, scales)
+    finish = weighted_kernels(problem, weights, scales)
     parts = []
     size = min(256, max(1, SCRATCH // problem.count))
     for chunk in torch.cat([problem.start, picks.indices]).to(device).split(size):
