@@ -100,7 +100,7 @@ def against_one_pass(points: int, budget: int, memory: int) -> None:
 
 def one_pass(points: int) -> str:
     pool = make_pool("80 clumps", points)
-    similar = Kernel([cloud(pool.points)], [kernel("rbf", "cosine", pool.bandwidth)], torch.ones(points))
+    similar = Kernel([cloud(pool.points)], [kernel("rbf", "cosine", pool.bandwidth)], None)
     begin = time.perf_counter()
     for _, rows in similar.parts(ROWS):
         for _, columns in similar.parts(COLUMNS):

@@ -109,6 +109,20 @@ def test_streamed__a_kernel_full_of_ties_reaches_the_same_coverage(method: str) 
 
 
 @pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize(("count", "seed"), [(300, 2), (900, 1)])
+def test_streamed__once_all_is_covered_the_lowest_indices_are_left(count: int, seed: int) -> None:
+    """A bandwidth so wide that few points cover all; what rounding leaves, above or below nothing, is no gain."""
+    views = make_views(count, seed)
+    dense, streamed = (
+        keepset.select(views, 60, kernel="tophat", bandwidth=1.2, memory=memory)
+        for memory in (ALWAYS_DENSE, NEVER_DENSE)
+    )
+    assert list(streamed) == list(dense)
+    assert min(streamed.gains) == streamed.gains[-1] == 0
+    assert streamed.objective == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.usefixtures("small_blocks")
 @given(seed=st.integers(0, 10**6), count=st.integers(2, 90), budget=st.integers(1, 20))
 def test_streamed__each_pick_is_the_best_there_is(seed: int, count: int, budget: int) -> None:
     """Against a search that looks at every candidate, in float64, after each pick."""

@@ -28,8 +28,9 @@ class Candidates(Kernel):
     count: int
 
     def row_sums(self) -> Tensor:
-        nothing = torch.zeros_like(self.worth)
-        return self.excess(None, self.worth.nonzero().flatten(), nothing, torch.full_like(nothing, torch.inf))
+        nothing = torch.zeros_like(self.like)
+        covered = nothing == 0 if self.worth is None else self.worth > 0
+        return self.excess(None, covered.nonzero().flatten(), nothing, torch.full_like(nothing, torch.inf))
 
     def excess(self, rows: Tensor | None, points: Tensor, low: Tensor, high: Tensor) -> Tensor:
         if rows is not None:

@@ -56,12 +56,13 @@ def _streamed_picks(
         scales = Scales(problem.points(position), problem.k)
         weights.append(problem.weight(position, scales.weight))
         sizes.append(_bandwidth(problem, position, scales.bandwidth))
-        clouds.append(exact_copies(problem.points(position)))
+        points = problem.points(position)
+        clouds.append(points if sizes[-1] > 0 else exact_copies(points))  # elsewhere a point is near enough to itself
         for text in scales.notes:
             problem.note(position, text)
     weights = normal(weights)
     finish = weighted_kernels(problem, weights, sizes)
-    worth = problem.worth.to(clouds[0].half_norms)
+    worth = None if problem.cover.point_weights is None else problem.worth.to(clouds[0].half_norms)
     groups = [range(len(clouds))] if summed else [[position] for position in range(len(clouds))]
     kernels = [Kernel([clouds[m] for m in group], [finish[m] for m in group], worth) for group in groups]
     search: Search

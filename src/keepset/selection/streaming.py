@@ -26,18 +26,24 @@ class Kernel:
     clouds: Sequence[Cloud]
     similarities: Sequence[Callable[[Tensor], Tensor]]
     """For each view what turns distances into α_m K_m, in place."""
-    worth: Tensor
-    """(n,) of each point."""
+    worth: Tensor | None
+    """(n,) of each point; None for one each."""
 
     def __len__(self) -> int:
-        return len(self.worth)
+        return len(self.like)
+
+    @property
+    def like(self) -> Tensor:
+        """(n,) of the kernel's type and device."""
+        return self.clouds[0].half_norms
 
     def part(self, points: Tensor | slice) -> Kernel:
-        return Kernel([cloud.part(points) for cloud in self.clouds], self.similarities, self.worth[points])
+        worth = None if self.worth is None else self.worth[points]
+        return Kernel([cloud.part(points) for cloud in self.clouds], self.similarities, worth)
 
     def parts(self, size: int, points: Tensor | None = None) -> Iterator[tuple[slice, Kernel]]:
         """All points, or those given, so many at a time."""
-        size *= GPU if self.worth.is_cuda else 1
+        size *= GPU if self.like.is_cuda else 1
         for first in range(0, len(self) if points is None else len(points), size):
             here = slice(first, min(first + size, len(self) if points is None else len(points)))
             yield here, self.part(here if points is None else points[here])
@@ -50,7 +56,7 @@ class Kernel:
 
     def row_sums(self) -> Tensor:
         """(n,) float64: the worth of all points, each by its similarity to a row; from half of the blocks."""
-        sums = torch.zeros(len(self), dtype=torch.float64, device=self.worth.device)
+        sums = torch.zeros(len(self), dtype=torch.float64, device=self.like.device)
         for here, rows in self.parts(COLUMNS):
             for there, columns in self.parts(COLUMNS):
                 if there.start >= here.start:
@@ -62,7 +68,7 @@ class Kernel:
 
     def highest(self, rows: Tensor) -> Tensor:
         """(n,) the largest value of each column among these rows."""
-        found = torch.zeros_like(self.worth)
+        found = torch.zeros_like(self.like)
         for _, some in self.parts(ROWS, rows):
             for there, columns in self.parts(COLUMNS):
                 found[there] = torch.maximum(found[there], some.to(columns).amax(0))
@@ -71,7 +77,7 @@ class Kernel:
     def excess(self, rows: Tensor | None, points: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """(r,) float64: Σ over `points` of their worth times what lies of K between `low` and `high`."""
         count = len(self) if rows is None else len(rows)
-        sums = torch.zeros(count, dtype=torch.float64, device=self.worth.device)
+        sums = torch.zeros(count, dtype=torch.float64, device=self.like.device)
         for there, columns in self.parts(COLUMNS, points):
             base, most = low[points[there]], (high - low)[points[there]]
             for here, some in self.parts(ROWS, rows):
@@ -80,12 +86,12 @@ class Kernel:
         return sums
 
 
-def row_sums(block: Tensor, worth: Tensor) -> Tensor:
+def row_sums(block: Tensor, worth: Tensor | None) -> Tensor:
     """(r,) float64: each row times the worth of its columns.
 
     Added up in float64: a late gain is what is left of sums a thousand times as large, and must keep its digits.
     """
-    return (block * worth).double().sum(1)
+    return (block if worth is None else block * worth).double().sum(1)
 
 
 def streamed_greedy(search: Search, budget: int, worth: float, on_pick: OnPick | None = None) -> Picks:
@@ -110,7 +116,7 @@ class Search(ABC):
 
     def __init__(self, kernels: Sequence[Kernel], start: Tensor) -> None:
         self.kernels = kernels
-        like = kernels[0].worth
+        like = kernels[0].like
         self.allowed = torch.ones(len(like), dtype=torch.bool, device=like.device)
         self.covered = [torch.zeros_like(like) for _ in kernels]  # c, each (n,)
         self.tie = TIES[like.dtype]
@@ -122,7 +128,8 @@ class Search(ABC):
         """The candidate to take, and its gain in each kernel."""
 
     def coverage(self) -> float:
-        return float(sum((c * k.worth).double().sum() for c, k in zip(self.covered, self.kernels, strict=True)))
+        covers = zip(self.covered, self.kernels, strict=True)
+        return float(sum(row_sums(cover[None], kernel.worth).sum() for cover, kernel in covers))
 
     def take(self, pick: int) -> None:
         self._cover(torch.tensor([pick]))
@@ -178,6 +185,8 @@ class ExactSearch(Search):
         super().__init__(kernels, start)
         self.bounds = torch.stack([kernel.row_sums() for kernel in kernels], 1)  # (n, kernels)
         self.accounted = [torch.zeros_like(cover) for cover in self.covered]  # the cover ≤ c that bounds are gains to
+        like = kernels[0].like
+        self.noise = torch.finfo(like.dtype).eps * math.sqrt(len(like))  # what rounding leaves of a gain of nothing
         self.spent = 0  # values computed for single candidates since points were last brought to account for all
 
     def best(self) -> tuple[int, Tensor]:
@@ -208,7 +217,8 @@ class ExactSearch(Search):
 
     def _pending(self, column: int) -> Tensor:
         """The points whose cover is not yet brought to account, by what that could change at most, the most first."""
-        owed = (self.covered[column] - self.accounted[column]) * self.kernels[column].worth
+        owed, worth = self.covered[column] - self.accounted[column], self.kernels[column].worth
+        owed = owed if worth is None else owed * worth
         points = (owed > 0).nonzero().flatten()
         return points[owed[points].argsort(descending=True)]
 
@@ -218,6 +228,7 @@ class ExactSearch(Search):
             low, high = self.accounted[column], self.covered[column]
             some = points[: max(COLUMNS, len(points) // 4)]
             self.bounds[:, column] -= kernel.excess(None, some, low, high)
+            self.bounds[:, column].clamp_(min=0)  # what rounding leaves below is nothing
             low[some] = high[some]
         self.spent = 0
 
@@ -227,4 +238,5 @@ class ExactSearch(Search):
             points = self._pending(column)
             owed = kernel.excess(candidates, points, low, high)
             self.spent += len(candidates) * len(points)
-            exact[candidates, column] = self.bounds[candidates, column] - owed
+            gains = self.bounds[candidates, column] - owed
+            exact[candidates, column] = gains.masked_fill_(gains < self.noise, 0)
