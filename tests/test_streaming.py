@@ -43,7 +43,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "FIRST", 8)
 
 
-def agree(dense: keepset.Selection, streamed: keepset.Selection) -> None:
+def assert_agree(dense: keepset.Selection, streamed: keepset.Selection) -> None:
     assert dense.search == "dense"
     assert streamed.search == "streamed"
     assert streamed.k == dense.k
@@ -82,14 +82,14 @@ def test_streamed__picks_as_with_the_matrix(method: str, options: dict[str, Any]
     dense, streamed = (
         keepset.select(views, 30, method=method, memory=memory, **options) for memory in (ALWAYS_DENSE, NEVER_DENSE)
     )
-    agree(dense, streamed)
+    assert_agree(dense, streamed)
 
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("method", ["probcover", "mers-probcover"])
 def test_streamed__one_uncovered_set_shared_by_all_views(method: str) -> None:
     views = make_views(500)
-    agree(
+    assert_agree(
         *(
             keepset.select(views, 200, method=method, uncovered="shared", memory=memory)
             for memory in (ALWAYS_DENSE, NEVER_DENSE)

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import Label, check_range, nearest_name, plain_label, read_generator, read_labels, whole_number
+from ..checks import Label, check_range, nearest_name, read_generator, read_labels, whole_number
 from .cover import maxherding, mers, mers_probcover, probcover
 from .geometry import cloud
-from .inputs import Array, Views, as_kind, name_views, read_indices, read_vector, read_view, read_views
+from .inputs import Array, Views, as_kind, name_views, read_budgets, read_indices, read_vector, read_view, read_views
 from .kernels import median_bandwidth
 from .options import Cover
 from .rainbow import rainbow
@@ -115,7 +115,7 @@ def select_per_class(
     if len(array) != len(first):
         raise ValueError(f"labels must be one a point, {len(first)}, got {len(array)}")
     classes: list[Label] = np.unique(array).tolist()
-    budgets = _budgets(budget, classes)
+    budgets = read_budgets(budget, classes)
     if options.get("bandwidth") == "episode" and not callable(method):
         options = {**options, "bandwidth": _episode_bandwidths(named, method, options)}
     if not callable(method):
@@ -233,27 +233,6 @@ def _as_passed(chosen: Selection, like: Array) -> Selection:
         gains=as_kind(torch.as_tensor(chosen.gains), like),
         shares={name: as_kind(torch.as_tensor(share), like) for name, share in chosen.shares.items()},
     )
-
-
-def _budgets(budget: object, classes: list[Label]) -> dict[Label, int]:
-    """Class -> budget for every class there is, and no other."""
-    if not isinstance(budget, Mapping):
-        return dict.fromkeys(classes, _class_budget("budget", budget))
-    given = {plain_label(label): value for label, value in budget.items()}
-    for label in given:
-        if label not in classes:
-            raise ValueError(f"budget names class {label!r}, which has no points in labels; leave it out")
-    for label in classes:
-        if label not in given:
-            raise ValueError(f"budget must name every class, {label!r} is missing; 0 keeps none of it")
-    return {label: _class_budget(f"budget[{label!r}]", given[label]) for label in classes}
-
-
-def _class_budget(argument: str, value: object) -> int:
-    number = whole_number(argument, value)
-    if number < 0:
-        raise ValueError(f"{argument} must be 0 or more, got {number}")
-    return number
 
 
 def _select_class(

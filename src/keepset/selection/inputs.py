@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import check_range
+from ..checks import Label, check_range, plain_label, whole_number
 from .geometry import largest_entries
 
 Array = np.ndarray[Any, Any] | Tensor
@@ -153,6 +153,27 @@ def read_indices(argument: str, values: object, length: int) -> Tensor:
         twice = next(number for position, number in enumerate(found) if number in found[:position])
         raise ValueError(f"{argument} must not repeat an index, got {twice} more than once")
     return torch.tensor(found, dtype=torch.int64)
+
+
+def read_budgets(budget: object, classes: list[Label]) -> dict[Label, int]:
+    """Class -> budget for every class there is, and no other; one number is for all."""
+    if not isinstance(budget, Mapping):
+        return dict.fromkeys(classes, _class_budget("budget", budget))
+    given = {plain_label(label): value for label, value in budget.items()}
+    for label in given:
+        if label not in classes:
+            raise ValueError(f"budget names class {label!r}, which has no points in labels; leave it out")
+    for label in classes:
+        if label not in given:
+            raise ValueError(f"budget must name every class, {label!r} is missing; 0 keeps none of it")
+    return {label: _class_budget(f"budget[{label!r}]", given[label]) for label in classes}
+
+
+def _class_budget(argument: str, value: object) -> int:
+    number = whole_number(argument, value)
+    if number < 0:
+        raise ValueError(f"{argument} must be 0 or more, got {number}")
+    return number
 
 
 def as_kind(tensor: Tensor, like: Array) -> Array:
