@@ -2,7 +2,7 @@
 
 python bench/scale.py [--points 50000] [--budget 100] [--memory 4GB]    against one pass over the kernel
 python bench/scale.py --peers                                           other libraries on the same pool, with limits
-python bench/scale.py --agree 20000                                     dense and streamed picks, in every option
+python bench/scale.py --agree 20000 [--methods mers]                    dense and streamed picks, in every option
 python bench/scale.py --grow 50000 100000 200000 --plot growth.png      two views of 512 and 768 columns, a table
 
 Every figure is of a process of its own: its seconds, and the most memory that it held.
@@ -144,13 +144,13 @@ def peers(points: int, budget: int) -> None:
 # ---------------------------------------------------------------- the same picks
 
 
-def agreement(points: int, budget: int) -> None:
+def agreement(points: int, budget: int, methods: Sequence[str]) -> None:
     generator = torch.Generator().manual_seed(0)
     pool = make_pool("80 clumps", points)
     views = {"clumps": pool.points[:, :64].contiguous(), "spread": torch.randn(points, 32, generator=generator)}
     print(f"{points:,} points, two views, {budget} picks\n| method | option | the same picks | objectives apart |")
     print("| --- | --- | --- | ---: |")
-    for method in ("mers", "maxherding", "mers-probcover", "probcover"):
+    for method in methods:
         for options in [*OPTIONS, *([{"uncovered": "shared"}] if "probcover" in method else [])]:
             if "probcover" in method and "fusion" in options:
                 continue
@@ -231,11 +231,12 @@ if __name__ == "__main__":
     parser.add_argument("--memory", type=byte_count, default=4 * 10**9)
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--agree", type=int, metavar="POINTS")
+    parser.add_argument("--methods", nargs="+", default=["mers", "maxherding", "mers-probcover", "probcover"])
     parser.add_argument("--grow", type=int, nargs="+", metavar="POINTS")
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
     if given.agree:
-        agreement(given.agree, given.budget[0])
+        agreement(given.agree, given.budget[0], given.methods)
     elif given.grow:
         growth(given.grow, given.budget, given.plot)
     elif given.peers:
