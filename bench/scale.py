@@ -45,7 +45,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"kernel": "tophat"},
     {"fusion": "max-then-sum"},
     {"neighbours": 20},
-    {"start": list(range(0, 1000, 100))},
+    {"start": list(range(0, 100, 10))},
     {"point_weights": "density"},
 ]
 
