@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import re
@@ -29,6 +28,7 @@ from keepset.selection import sampled
 from keepset.selection.geometry import cloud
 from keepset.selection.kernels import kernel
 from keepset.selection.streaming import ExactSearch, Kernel
+from processes import descendants
 
 Rows = np.ndarray[Any, Any]
 PAGE = Path(__file__).parent.parent / "docs" / "distributed.md"
@@ -63,7 +63,7 @@ def write_parquet(path: Path, table: Rows, layout: str, group: int = 7) -> Path:
     return path
 
 
-def same(view: View, table: Rows) -> None:
+def assert_same(view: View, table: Rows) -> None:
     """Size, ranges and rows are those of the table, also after a journey to another process."""
     view = pickle.loads(pickle.dumps(view))
     assert (len(view), view.columns, view.dtype) == (*table.shape, table.dtype)
@@ -79,7 +79,7 @@ def test_view__rows_of_npy_shards_are_stacked(tmp_path: Path, table: Rows, dtype
     np.save(tmp_path / "a.npy", table[:20])
     np.save(tmp_path / "b.npy", np.asfortranarray(table[20:21]))
     np.save(tmp_path / "c.npy", np.asfortranarray(table[21:]))
-    same(View("x", [tmp_path / "a.npy", str(tmp_path / "b.npy"), tmp_path / "c.npy"]), table)
+    assert_same(View("x", [tmp_path / "a.npy", str(tmp_path / "b.npy"), tmp_path / "c.npy"]), table)
 
 
 @pytest.mark.parametrize("layout", ["columns", "fixed", "list", "large"])
@@ -90,7 +90,7 @@ def test_view__rows_of_parquet_shards_are_stacked(
     monkeypatch.setattr(shards, "BATCH", 3)
     table = table.astype(dtype)
     paths = [write_parquet(tmp_path / f"{first}.parquet", table[first : first + 25], layout) for first in (0, 25)]
-    same(View("x", paths), table)
+    assert_same(View("x", paths), table)
 
 
 def test_view__arrays_maps_and_their_parts(tmp_path: Path, table: Rows) -> None:
@@ -100,9 +100,9 @@ def test_view__arrays_maps_and_their_parts(tmp_path: Path, table: Rows) -> None:
     changed: Rows = np.memmap(tmp_path / "raw", np.float32, "c", shape=table.shape)
     changed[:] *= 2
     for source, expected in ((table, table), (mapped, table), (later, table[10:]), (mapped[8:], table[8:])):
-        same(View("x", source), expected)
-    same(View("x", changed), 2 * table)
-    same(View("x", [mapped, table]), np.concatenate([table, table]))
+        assert_same(View("x", source), expected)
+    assert_same(View("x", changed), 2 * table)
+    assert_same(View("x", [mapped, table]), np.concatenate([table, table]))
     assert isinstance(View("x", mapped).shards[0], MappedFile)
     assert len(pickle.dumps(View("x", later))) < 1000, "a map travels as the name of its file"
 
@@ -529,24 +529,6 @@ def cluster() -> Iterator[Any]:
         ray.shutdown()
 
 
-def workers(name: str) -> list[int]:
-    """Processes that this one started, or one that it started, and whose command begins so."""
-    parents = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # it has just ended
-    found = {os.getpid()}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    named = []
-    for pid in found:
-        with contextlib.suppress(OSError):
-            named += [pid] * Path(f"/proc/{pid}/cmdline").read_bytes().startswith(name.encode())
-    return named
-
-
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.filterwarnings("ignore")
 def test_real_ray__reaches_what_exact_search_reaches_and_tells_errors_plainly(
@@ -583,7 +565,7 @@ def test_real_ray__a_killed_worker_is_replaced_and_the_choice_is_the_same() -> N
         """One worker, as soon as there is one at work."""
         until = time.monotonic() + 30
         while not killed and time.monotonic() < until:
-            for pid in workers("ray::select_part")[:1]:
+            for pid in descendants("ray::select_part")[:1]:
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
 

@@ -21,6 +21,7 @@ from keepset.experiment.grid import Grid, read_grids
 from keepset.experiment.launch import How, drive, launch
 from keepset.experiment.run import run
 from keepset.experiment.standing import Standing
+from processes import descendants
 
 GRID = """
 learner = "er"
@@ -66,20 +67,6 @@ def grid(place: Path, monkeypatch: pytest.MonkeyPatch) -> Grid:
 def results(grid: Grid, out: str | Path) -> list[Any]:
     read = [json.loads((Path(out) / run.name / "result.json").read_text(encoding="utf-8")) for run in grid.runs]
     return [{name: result[name] for name in ("accuracy", "AA", "metrics", "picks", "views")} for result in read]
-
-
-def descendants(name: str) -> list[int]:
-    """Processes that this one started, or one that it started, and whose command begins so."""
-    parents = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue  # it has just ended
-    found = {os.getpid()}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return [pid for pid in found if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(name.encode())]
 
 
 class Killer:
