@@ -2,6 +2,7 @@
 
 python bench/fleet.py [--learners er er-ace er-ace-star] [--widths 64 20] [--runs 1 2 4 8 16]
     [--ways usual eager captured compiled] [--profile FILE]
+python bench/fleet.py --evaluation [--widths 64 20]                 test images a second, by the size of a batch
 
 On a GPU, in one process, a step of 10 new and 10 memory images of 32 x 32 (STAR takes 10 more): the loop as it is
 usually written (a forward for each batch, draws in the loop, torch's SGD as it comes, the loss read back), our own step
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.flop_counter import FlopCounterMode
 
+from keepset.embed import embed
 from keepset.learning import fleet, learner
-from keepset.learning.augment import augment, draw_crops
+from keepset.learning.augment import augment, draw_crops, normalise
 from keepset.learning.resnet import resnet18
 from keepset.learning.step import Batch
 from keepset.learning.trainer import Engine, Episode, Material, Trainer, TrainSettings
@@ -31,10 +33,11 @@ from keepset.learning.trainer import Engine, Episode, Material, Trainer, TrainSe
 BEST_OF = 5
 CLASSES = 20
 CUDA = torch.cuda.is_available()
-IMAGES, STEPS = (2000, 100) if CUDA else (400, 20)
+IMAGES, STEPS = (2000, 50) if CUDA else (400, 20)
 EAGER, CAPTURED, COMPILED = Engine(False, False), Engine(True, False), Engine(True, True)
 WAYS = {"eager": EAGER, "captured": CAPTURED, "compiled": COMPILED}
 USUAL, SEVERAL = "usual", ("captured", "compiled")
+EVALUATED = (64, 256, 1024, 2500, 10_000)
 
 
 def material() -> Material:
@@ -57,9 +60,7 @@ def trainer_of(name: str, width: int, engine: Engine, data: Material, seed: int)
 
 
 def seconds_a_run_step(trainers: Sequence[Trainer]) -> float:
-    """The best of five, all of them advancing together."""
-    for each in trainers:
-        fleet.begin(each)
+    """The best of five, all of them advancing together; their epochs must have begun."""
     return 1 / max(fleet.run_steps_a_second(trainers, STEPS) for _ in range(BEST_OF))
 
 
@@ -77,29 +78,58 @@ def on_a_gpu(
     for width in widths:
         for name in names:
             work, usual = flops(name, width, data), float("nan")
-            for how, runs in [(way, number) for way in ways for number in (numbers if way in SEVERAL else [1])]:
-                seconds, memory = measured(name, width, how, runs, data, profile)
-                usual = seconds if how == USUAL else usual
-                images = (10 + sum(learner(name).draws)) / seconds
-                print(
-                    f"| {name} | {width} | {how} | {runs} | {1000 * seconds:.3f} | {images:,.0f} | "
-                    f"{100 * work / seconds / rate:.1f} % | {memory / 2**20:.0f} | {usual / seconds:.1f} |",
-                    flush=True,
-                )
+            for how in ways:
+                for runs, seconds, memory in measured(
+                    name, width, how, numbers if how in SEVERAL else [1], data, profile
+                ):
+                    usual = seconds if how == USUAL else usual
+                    images = (10 + sum(learner(name).draws)) / seconds
+                    print(
+                        f"| {name} | {width} | {how} | {runs} | {1000 * seconds:.3f} | {images:,.0f} | "
+                        f"{100 * work / seconds / rate:.1f} % | {memory / 2**20:.0f} | {usual / seconds:.1f} |",
+                        flush=True,
+                    )
 
 
-def measured(name: str, width: int, how: str, runs: int, data: Material, profile: Path | None) -> tuple[float, float]:
-    """Seconds a run-step, and bytes a run."""
+def measured(
+    name: str, width: int, how: str, numbers: Sequence[int], data: Material, profile: Path | None
+) -> Iterator[tuple[int, float, float]]:
+    """Of so many runs side by side, each of the numbers: seconds a run-step, and bytes a run."""
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved()
     if how == USUAL:
-        return usual_loop(name, width, data), torch.cuda.memory_reserved() - before
-    trainers = [trainer_of(name, width, WAYS[how], data, seed) for seed in range(runs)]
-    seconds = seconds_a_run_step(trainers)
-    memory = (torch.cuda.memory_reserved() - before) / runs
-    if profile is not None and how == "compiled" and runs == 1:
+        yield 1, usual_loop(name, width, data), torch.cuda.memory_reserved() - before
+        return
+    trainers = [trainer_of(name, width, WAYS[how], data, seed) for seed in range(max(numbers))]
+    for trainer in trainers:
+        fleet.begin(trainer)
+    torch.cuda.synchronize()
+    memory = (torch.cuda.memory_reserved() - before) / len(trainers)
+    for number in numbers:
+        yield number, seconds_a_run_step(trainers[:number]), memory
+    if profile is not None and how == "compiled":
         write_profile(trainers[0], profile.with_suffix(f".{name}.{width}.txt"))
-    return seconds, memory
+
+
+def evaluation(width: int) -> None:
+    """Images a second through a network as runs evaluate it, by the size of a batch."""
+    data = material()
+    model = resnet18(CLASSES, width, generator=0).to(data.images.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    images = data.images[torch.arange(10_000) % IMAGES]
+
+    def look(size: int) -> None:
+        embed(lambda batch: model(normalise(batch, data.mean, data.std)).float(), images, size, model=model)
+        torch.cuda.synchronize()
+
+    print("| width | images a batch | 10,000 images, ms | images a second |\n| ---: | ---: | ---: | ---: |")
+    for size in EVALUATED:
+        look(size)
+        best = float("inf")
+        for _ in range(BEST_OF):
+            begin = time.perf_counter()
+            look(size)
+            best = min(best, time.perf_counter() - begin)
+        print(f"| {width} | {size} | {1000 * best:.0f} | {10_000 / best:,.0f} |", flush=True)
 
 
 class Network(nn.Module):
@@ -204,6 +234,7 @@ def on_a_cpu(names: Sequence[str]) -> None:
     data = material()
     for name in names:
         trainer = trainer_of(name, 8, EAGER, data, 0)
+        fleet.begin(trainer)
         print(f"| {name} | tensors in place | {1000 * seconds_a_run_step([trainer]):.1f} |")
         best = min(with_loaders(trainer_of(name, 8, EAGER, data, 0)) for _ in range(BEST_OF))
         print(f"| {name} | torch DataLoader | {1000 * best:.1f} |", flush=True)
@@ -233,8 +264,12 @@ if __name__ == "__main__":
     parser.add_argument("--runs", nargs="+", type=int, default=[1, 2, 4, 8, 16])
     parser.add_argument("--ways", nargs="+", default=[USUAL, *WAYS], choices=[USUAL, *WAYS])
     parser.add_argument("--profile", type=Path, help="write tables of the kernels beside this file")
+    parser.add_argument("--evaluation", action="store_true", help="instead: how fast test images go through a network")
     given = parser.parse_args()
-    if CUDA:
+    if CUDA and given.evaluation:
+        for width in given.widths:
+            evaluation(width)
+    elif CUDA:
         on_a_gpu(given.learners, given.widths, given.runs, given.ways, given.profile)
     else:
         on_a_cpu(given.learners)
