@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from . import tensor_cores
 from .geometry import TILE_COLUMNS, Cloud, pairwise, steady_distances
 from .greedy import Balls, hard_greedy
 from .options import Cover
@@ -17,6 +18,7 @@ from .result import Selection
 from .sampled import Scales, exact_copies
 from .scales import euclidean, median, weight
 from .soft import order_the_rest
+from .tensor_cores import Split
 
 WIDTH = 8 * TILE_COLUMNS  # of the blocks that rows are computed in
 
@@ -48,12 +50,16 @@ def _balls(problem: Problem) -> tuple[Sequence[Balls], list[float], list[float]]
 
 def _streamed_balls(problem: Problem) -> tuple[Sequence[Balls], list[float], list[float]]:
     """The same, but the rows of each ball are computed when they are asked for."""
-    balls, weights, radii = [], [], []
+    split = tensor_cores.split(problem.views) if tensor_cores.usable(problem.views) else None
+    balls: list[Balls] = []
+    weights, radii = [], []
     for position in range(len(problem.names)):
-        points = problem.points(position)
-        scales = Scales(points, problem.k)
+        scales = Scales(problem.points(position), problem.k) if split is None else split.scales(position, problem.k)
         radii.append(_told(problem, position, scales.radius()))
-        balls.append(StreamedBalls(exact_copies(points), radii[-1]))
+        if split is None:
+            balls.append(StreamedBalls(exact_copies(problem.points(position)), radii[-1]))
+        else:
+            balls.append(TensorCoreBalls(split, position, radii[-1]))
         weights.append(problem.weight(position, scales.weight))
         for text in scales.notes:
             problem.note(position, text)
@@ -80,4 +86,19 @@ class StreamedBalls:
         some = self.points.part(chosen)
         parts = (self.points.part(slice(first, first + WIDTH)) for first in range(0, len(self.points), WIDTH))
         block = torch.cat([euclidean(steady_distances(some, part)) <= self.radius for part in parts], 1)
+        return block[0] if isinstance(rows, int) else block
+
+
+@dataclass(frozen=True)
+class TensorCoreBalls:
+    """The same on a GPU."""
+
+    split: Split
+    view: int
+    radius: float
+
+    def __getitem__(self, rows: int | Tensor) -> Tensor:
+        """(n,) of one row, or (r, n)."""
+        chosen = self.split.everyone[rows : rows + 1] if isinstance(rows, int) else rows
+        block = euclidean(self.split.distances(self.view, chosen)) <= self.radius
         return block[0] if isinstance(rows, int) else block

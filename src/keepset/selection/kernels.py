@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,21 +23,44 @@ METRICS = ("cosine", "euclidean", "literal")
 KERNELS = ("rbf", "laplace", "tophat")
 
 
-def kernel(name: str, metric: str, bandwidth: float) -> Callable[[Tensor], Tensor]:
-    """A function that turns a tile of distances D into similarities, in place.
+@dataclass(frozen=True)
+class Similarity:
+    """α K of one view: turns a tile of distances D into similarities, in place.
 
     rbf exp(−D²/2σ²), laplace exp(−D/σ), tophat 1[D ≤ σ], with d for D where the metric says so. Bandwidth 0 is the
     limit of all three: a point covers its copies and nothing else.
     """
-    if bandwidth == 0:
-        return lambda tile: tile.copy_(tile == 0)
-    if name == "rbf" and metric == "cosine":
-        return lambda tile: _square_(tile.mul_(1 / bandwidth), -0.5).exp_()
-    if name == "rbf":  # d²/2σ² = D/σ²
-        return lambda tile: tile.mul_(1 / bandwidth).mul_(-1 / bandwidth).exp_()
-    if name == "laplace":
-        return lambda tile: _read_(tile, metric).mul_(-1 / bandwidth).exp_()
-    return lambda tile: tile.copy_(_read_(tile, metric) <= bandwidth)
+
+    name: str
+    metric: str
+    bandwidth: float
+    weight: float = 1.0
+    """α"""
+
+    def __call__(self, tile: Tensor) -> Tensor:
+        similar = self._similar(tile)
+        return similar if self.weight == 1 else similar.mul_(self.weight)
+
+    def _similar(self, tile: Tensor) -> Tensor:
+        if self.bandwidth == 0:
+            return tile.copy_(tile == 0)
+        if self.kind == "rbf of D":
+            return _square_(tile.mul_(1 / self.bandwidth), -0.5).exp_()
+        if self.kind == "rbf of d":  # d²/2σ² = D/σ²
+            return tile.mul_(1 / self.bandwidth).mul_(-1 / self.bandwidth).exp_()
+        if self.name == "laplace":
+            return _read_(tile, self.metric).mul_(-1 / self.bandwidth).exp_()
+        return tile.copy_(_read_(tile, self.metric) <= self.bandwidth)
+
+    @property
+    def kind(self) -> str:
+        """The formula: `rbf of D`, `laplace of d`, …"""
+        return f"{self.name} of {'D' if self.metric == 'cosine' else 'd'}"
+
+
+def kernel(name: str, metric: str, bandwidth: float) -> Similarity:
+    """K of one view, a function of tiles of D."""
+    return Similarity(name, metric, bandwidth)
 
 
 def _square_(tile: Tensor, factor: float) -> Tensor:
@@ -52,7 +76,11 @@ def median_bandwidth(points: Cloud, metric: str, matrix: Tensor | None = None) -
     """Median distance over the n(n−1)/2 pairs (σ), in the metric's own distance; 0 for one point."""
     if len(points) == 1:
         return 0.0
-    low, high = middle_distances(points, matrix)
+    return between(*middle_distances(points, matrix), metric)
+
+
+def between(low: float, high: float, metric: str) -> float:
+    """The mean of the middle two distances D, in the metric's own distance."""
     if metric == "euclidean":
         low, high = math.sqrt(2 * low), math.sqrt(2 * high)
     return (low + high) / 2

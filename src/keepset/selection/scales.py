@@ -120,7 +120,7 @@ def _narrowed(points: Cloud, low: float, high: float, ranks: tuple[int, int]) ->
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class Nearness:
     """What the k nearest of each point tell, each (n,), in Euclidean distance or, for `knn`, in the kernel's metric."""
 
     k: int
@@ -128,6 +128,12 @@ class Neighbours:
     """ρ_k: mean distance to the k nearest."""
     nearest: Tensor
     """ρ_1: distance to the nearest."""
+
+
+@dataclass(frozen=True)
+class Neighbours(Nearness):
+    """The same, and what needs their order."""
+
     median: Tensor
     """r: median of the distances to the k nearest."""
 
@@ -148,6 +154,16 @@ def neighbours(distances: Tensor | Iterable[Tensor], k: int, measure: Callable[[
     return Neighbours(k, torch.cat(means), torch.cat(nearest), torch.cat(medians))
 
 
+def nearness(distances: Iterable[Tensor], k: int, measure: Callable[[Tensor], Tensor]) -> Nearness:
+    """What `neighbours` tells but the medians, without bringing the nearest of each point into order; k ≥ 1."""
+    means, nearest = [], []
+    for rows in distances:
+        near = measure(rows.topk(k + 1, largest=False, sorted=False).values)  # one is the point itself, at 0
+        means.append(near.sum(1) / k)
+        nearest.append(near.topk(2, largest=False).values[:, 1])
+    return Nearness(k, torch.cat(means), torch.cat(nearest))
+
+
 def _smallest(rows: Tensor, count: int) -> Tensor:
     """(r, count) the smallest of each row, ascending."""
     if rows.device.type == "cpu" and rows.shape[1] < 1000:  # half the time of topk at 500 columns
@@ -160,7 +176,7 @@ def euclidean(distances: Tensor) -> Tensor:
     return (2 * distances).sqrt()
 
 
-def weight(rule: str, near: Neighbours) -> float | None:
+def weight(rule: str, near: Nearness) -> float | None:
     """A view's weight (α) before it is divided by the sum of all; None where half of the points or more are copies.
 
     With f_k = k / ρ_k: printed is median f_k / median f_1 (Eq. 5), density is median f_k (Eq. 4); inverse is

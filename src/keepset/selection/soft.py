@@ -8,15 +8,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from . import tensor_cores
 from .geometry import add_pairwise, change, distance_rows, pairwise
 from .greedy import Picks, soft_greedy
-from .kernels import kernel, median_bandwidth, neighbour_bandwidth
+from .kernels import Similarity, kernel, median_bandwidth, neighbour_bandwidth
 from .options import Cover
 from .problem import Problem, make_problem, normal
 from .result import Selection
 from .sampled import Scales, exact_copies
 from .scales import weight
-from .streaming import ExactSearch, Kernel, Search, StochasticSearch, streamed_greedy
+from .streaming import ExactSearch, Kernel, Search, Similarities, StochasticSearch, streamed_greedy
 
 SCRATCH = 2**25  # similarities of picks to all points that are looked at together
 Measured = tuple[list[Tensor], list[float], list[float]]  # kernels, weights, bandwidths
@@ -51,20 +52,30 @@ def _streamed_picks(
     problem: Problem, summed: bool, generator: torch.Generator | None
 ) -> tuple[Picks, list[float], list[float]]:
     """The same without a matrix."""
+    split = tensor_cores.split(problem.views) if tensor_cores.usable(problem.views) else None
     clouds, weights, sizes = [], [], []
     for position in range(len(problem.names)):
-        scales = Scales(problem.points(position), problem.k)
+        scales = Scales(problem.points(position), problem.k) if split is None else split.scales(position, problem.k)
         weights.append(problem.weight(position, scales.weight))
         sizes.append(_bandwidth(problem, position, scales.bandwidth))
-        points = problem.points(position)
-        clouds.append(points if sizes[-1] > 0 else exact_copies(points))  # elsewhere a point is near enough to itself
+        if split is None:
+            points = problem.points(position)
+            clouds.append(points if sizes[-1] > 0 else exact_copies(points))  # else a point is near enough to itself
         for text in scales.notes:
             problem.note(position, text)
     weights = normal(weights)
     finish = weighted_kernels(problem, weights, sizes)
-    worth = None if problem.cover.point_weights is None else problem.worth.to(clouds[0].half_norms)
-    groups = [range(len(clouds))] if summed else [[position] for position in range(len(clouds))]
-    kernels = [Kernel([clouds[m] for m in group], [finish[m] for m in group], worth) for group in groups]
+    worth = None
+    if problem.cover.point_weights is not None:
+        worth = problem.worth.to(problem.views[0])
+    groups = [list(range(len(sizes)))] if summed else [[position] for position in range(len(sizes))]
+    kernels: list[Similarities] = []
+    for group in groups:
+        similar = [finish[m] for m in group]
+        if split is None:
+            kernels.append(Kernel([clouds[m] for m in group], similar, worth))
+        else:
+            kernels.append(split.kernel(group, similar, worth))
     search: Search
     if problem.cover.search == "stochastic":
         drawn = generator or torch.Generator().manual_seed(0)
@@ -124,16 +135,10 @@ def _separate(problem: Problem) -> Measured:
     return kernels, normal(weights), scales
 
 
-def weighted_kernels(
-    problem: Problem, weights: Sequence[float], scales: Sequence[float]
-) -> list[Callable[[Tensor], Tensor]]:
+def weighted_kernels(problem: Problem, weights: Sequence[float], scales: Sequence[float]) -> list[Similarity]:
     """For each view the function that turns distances into α_m K_m, in place."""
-
-    def weighted(scale: float, alpha: float) -> Callable[[Tensor], Tensor]:
-        similarity = kernel(problem.cover.kernel, problem.cover.metric, scale)
-        return similarity if alpha == 1 else lambda tile: similarity(tile).mul_(alpha)
-
-    return [weighted(scale, alpha) for scale, alpha in zip(scales, weights, strict=True)]
+    name, metric = problem.cover.kernel, problem.cover.metric
+    return [Similarity(name, metric, scale, alpha) for scale, alpha in zip(scales, weights, strict=True)]
 
 
 def _measure(problem: Problem, position: int, matrix: Tensor | None) -> tuple[float, float]:

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,6 +18,27 @@ from .greedy import TIES, OnPick, Picks, collect_picks, first_best
 ROWS, COLUMNS = 512, 1024  # of a block on a CPU: 2 MB stay near a core
 GPU = 16  # times as many of both on a GPU, which wants large products
 FIRST = 8  # candidates whose gain is made exact before anything else
+
+
+class Similarities(Protocol):
+    """The values of a kernel between all points, and what a search asks of them."""
+
+    @property
+    def worth(self) -> Tensor | None:
+        """(n,) of each point; None for one each."""
+
+    @property
+    def like(self) -> Tensor:
+        """(n,) of the kernel's type and device."""
+
+    def row_sums(self) -> Tensor:
+        """(n,) float64: the worth of all points, each by its similarity to a row."""
+
+    def highest(self, rows: Tensor) -> Tensor:
+        """(n,) the largest value of each column among these rows."""
+
+    def excess(self, rows: Tensor | None, points: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """(r,) float64: Σ over `points` of their worth times what lies of K between `low` and `high`."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +136,7 @@ class Search(ABC):
     exact = True
     """Whether the best there is is taken."""
 
-    def __init__(self, kernels: Sequence[Kernel], start: Tensor) -> None:
+    def __init__(self, kernels: Sequence[Similarities], start: Tensor) -> None:
         self.kernels = kernels
         like = kernels[0].like
         self.allowed = torch.ones(len(like), dtype=torch.bool, device=like.device)
@@ -150,7 +172,7 @@ class StochasticSearch(Search):
     exact = False
 
     def __init__(
-        self, kernels: Sequence[Kernel], start: Tensor, budget: int, epsilon: float, generator: torch.Generator
+        self, kernels: Sequence[Similarities], start: Tensor, budget: int, epsilon: float, generator: torch.Generator
     ) -> None:
         super().__init__(kernels, start)
         self.size = math.ceil(len(self.allowed) / max(budget, 1) * math.log(1 / epsilon))
@@ -181,7 +203,7 @@ class ExactSearch(Search):
     larger than it is, so that no candidate is missed.
     """
 
-    def __init__(self, kernels: Sequence[Kernel], start: Tensor) -> None:
+    def __init__(self, kernels: Sequence[Similarities], start: Tensor) -> None:
         super().__init__(kernels, start)
         self.bounds = torch.stack([kernel.row_sums() for kernel in kernels], 1)  # (n, kernels)
         self.accounted = [torch.zeros_like(cover) for cover in self.covered]  # the cover ≤ c that bounds are gains to
