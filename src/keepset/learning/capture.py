@@ -21,7 +21,7 @@ def captured(
     fastest: cuDNN tries what it has and keeps the fastest, or else takes algorithms that always give the same bits.
     """
     restore = restorer(moving)
-    aside = stream or torch.cuda.Stream()
+    aside = stream or torch.cuda.Stream(priority=-1)  # before what the step itself puts aside
     aside.wait_stream(torch.cuda.current_stream())
     with _algorithms(fastest):
         with torch.cuda.stream(aside):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..checks import check_range, read_generator
+from .aside import Convolution
 from .norm import Norm, Parts
 
 LARGEST = 2**20
@@ -67,9 +68,9 @@ class Block(nn.Module):
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
-        self.convolution1 = nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
+        self.convolution1 = Convolution(before, after, 3, stride, padding=1, bias=False)
         self.norm1 = Norm(after, rectified=True)
-        self.convolution2 = nn.Conv2d(after, after, 3, padding=1, bias=False)
+        self.convolution2 = Convolution(after, after, 3, padding=1, bias=False)
         self.norm2 = Norm(after, rectified=True)
         self.shortcut = nn.Sequential()
         if stride != 1 or before != after:

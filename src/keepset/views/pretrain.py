@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ..embed import embed
+from ..learning import aside
 from ..learning.augment import normalise
 from ..learning.capture import captured
 from ..learning.compiling import compiled
@@ -96,7 +97,7 @@ class Pretrainer:
         rule = Rule(settings.momentum, settings.eta, settings.weight_decay, settings.clip)
         compiling = settings.compile and images.is_cuda
         self.optimiser = LARS(self.network.parameters(), rule, compiling=compiling)
-        self._forward = compiled(_loss, compiling)
+        self._forward = compiled(_loss, compiling, aside=True)
         self.epoch, self.capture = 0, images.is_cuda
         self.batch = min(settings.batch, len(images))
         self.steps = len(images) // self.batch
@@ -152,6 +153,7 @@ class Pretrainer:
         with self._autocast():
             loss = self._forward(self.network, self.method, self.images[rows], Draws(**plan), self.mean, self.std)
         loss.backward()
+        aside.join()
         self.optimiser.step(rate)
         self._losses.index_copy_(0, self._place, loss.detach()[None])
         self._place += 1
@@ -213,6 +215,7 @@ def _network(images: Tensor, settings: Pretraining, method: Method) -> Classifie
     network.to(images.device)
     if images.is_cuda:  # the layout of the tensor cores
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        aside.set_aside(network)
     return network
 
 
