@@ -1,10 +1,10 @@
 """Many runs side by side: how long a step of a run takes, and what the ways of running it buy.
 
 python bench/fleet.py [--learners er er-ace er-ace-star] [--widths 64 20] [--runs 1 2 4 8 16]
-    [--ways usual eager captured compiled] [--profile FILE]
+    [--ways usual eager captured compiled] [--size 32] [--profile FILE]
 python bench/fleet.py --evaluation [--widths 64 20]                 test images a second, by the size of a batch
 
-On a GPU, in one process, a step of 10 new and 10 memory images of 32 x 32 (STAR takes 10 more): the loop as it is
+On a GPU, in one process, a step of 10 new and 10 memory images (STAR takes 10 more): the loop as it is
 usually written (a forward for each batch, draws in the loop, torch's SGD as it comes, the loss read back), our own step
 run eagerly, captured, and compiled and captured, by one run and by several side by side. On a CPU: the plain loop
 against itself with the data path of a torch DataLoader. The pixels are random: time does not depend on them.
@@ -40,9 +40,9 @@ USUAL, SEVERAL = "usual", ("captured", "compiled")
 EVALUATED = (64, 256, 1024, 2500, 10_000)
 
 
-def material() -> Material:
+def material(size: int = 32) -> Material:
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(256, (IMAGES, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    images = torch.randint(256, (IMAGES, 3, size, size), dtype=torch.uint8, generator=generator)
     labels = torch.arange(IMAGES) % CLASSES
     device = "cuda" if CUDA else "cpu"
     mean, std = torch.full((3,), 0.5, device=device), torch.full((3,), 0.25, device=device)
@@ -68,13 +68,18 @@ def seconds_a_run_step(trainers: Sequence[Trainer]) -> float:
 
 
 def on_a_gpu(
-    names: Sequence[str], widths: Sequence[int], numbers: Sequence[int], ways: Sequence[str], profile: Path | None
+    names: Sequence[str],
+    widths: Sequence[int],
+    numbers: Sequence[int],
+    ways: Sequence[str],
+    size: int,
+    profile: Path | None,
 ) -> None:
     rate = matrix_rate()
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}, matrix rate {rate / 1e12:.0f} TFLOP/s")
     print("| learner | width | how | runs | ms a run-step | images a second | of the rate | MiB a run | times usual |")
     print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-    data = material()
+    data = material(size)
     for width in widths:
         for name in names:
             work, usual = flops(name, width, data), float("nan")
@@ -263,6 +268,7 @@ if __name__ == "__main__":
     parser.add_argument("--widths", nargs="+", type=int, default=[64, 20])
     parser.add_argument("--runs", nargs="+", type=int, default=[1, 2, 4, 8, 16])
     parser.add_argument("--ways", nargs="+", default=[USUAL, *WAYS], choices=[USUAL, *WAYS])
+    parser.add_argument("--size", type=int, default=32, help="pixels on a side of an image")
     parser.add_argument("--profile", type=Path, help="write tables of the kernels beside this file")
     parser.add_argument("--evaluation", action="store_true", help="instead: how fast test images go through a network")
     given = parser.parse_args()
@@ -270,6 +276,6 @@ if __name__ == "__main__":
         for width in given.widths:
             evaluation(width)
     elif CUDA:
-        on_a_gpu(given.learners, given.widths, given.runs, given.ways, given.profile)
+        on_a_gpu(given.learners, given.widths, given.runs, given.ways, given.size, given.profile)
     else:
         on_a_cpu(given.learners)

@@ -239,9 +239,9 @@ def test_select__pickled_objects_are_not_read(call: Any) -> None:
     assert "holds Python objects" in err
 
 
-def test_keepset_command__runs_as_a_program_without_a_traceback(folder: Path) -> None:
-    program = Path(sys.executable).parent / "keepset"
-    command = [str(program), "select", "a.npy", "--budget", "100"]
+@pytest.mark.parametrize("program", [[str(Path(sys.executable).parent / "keepset")], [sys.executable, "-m", "keepset"]])
+def test_keepset_command__runs_as_a_program_without_a_traceback(program: list[str], folder: Path) -> None:
+    command = [*program, "select", "a.npy", "--budget", "100"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert ended.returncode == 2
     assert ended.stderr == "keepset: budget must be in 1..60 (the number of candidates), got 100\n"

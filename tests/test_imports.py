@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         },
     },
     "cli": {"__init__", "commands"},
+    "__main__": {"cli"},
 }
 # what a room may import from outside, besides the standard library
 OUTSIDE: dict[str, set[str]] = {
