@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from ..checks import check_range
+from . import tensor_cores
 from .geometry import cloud, distances
 from .kernels import kernel
 from .options import Cover
@@ -18,6 +19,8 @@ from .room import SHARE, free_bytes, in_words, matrix_bytes
 from .sampled import EXACT, SAMPLED
 from .scales import euclidean, neighbour_count, neighbours
 from .streaming import row_sums
+from .tensor_core_scales import WRITTEN
+from .tensor_cores import STEP
 
 COVERS = {
     "mers": (False, False),
@@ -104,17 +107,21 @@ def plan(
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     free = free_bytes(place)
     matrix = matrix_bytes(count, len(sizes), FLOAT, hard=hard, separate=fusion == "max-then-sum")
-    way, needed = _way(count, sizes, cover, matrix, free)
+    way, needed = _way(count, sizes, cover, matrix, free, place)
     seconds = _seconds(way, count, sizes, budget, cover, hard, place)
     return Plan(way, needed, seconds, matrix, free, count, budget, method, place.type)
 
 
-def _way(count: int, sizes: Sequence[int], cover: Cover, matrix: int, free: int) -> tuple[str, int]:
+def _way(
+    count: int, sizes: Sequence[int], cover: Cover, matrix: int, free: int, place: torch.device
+) -> tuple[str, int]:
     """The way that will be taken, and its bytes."""
     limit = SHARE * free if isinstance(cover.memory, str) else cover.memory
     if cover.search == "exact" and matrix <= limit:
         return "dense", matrix + FLOAT * count * max(sizes)
     needed = FLOAT * count * (sum(sizes) + 16) + BLOCKS
+    if place.type == "cuda":  # one view in float32 beside what the tensor cores read of all, and distances of some rows
+        needed += FLOAT * (count * (max(sizes) + STEP * len(sizes)) + 2 * WRITTEN)
     if needed > free:
         return "distributed", needed
     return ("stochastic" if cover.search == "stochastic" else "streamed"), needed
@@ -128,7 +135,8 @@ def _seconds(
     values = sum(value_seconds(size, device.type) for size in sizes)  # of one similarity in all views
     scales = count * rows * 0.5 * values  # the bandwidth
     if hard or len(sizes) > 1:  # radius or weights
-        scales += count * rows * (values + len(sizes) * neighbour_seconds(near, device.type))
+        looked = min(rows, 2 * near) if device.type == "cuda" and way != "dense" else rows
+        scales += count * (rows * values + looked * len(sizes) * neighbour_seconds(near, device.type))
     if way == "dense":
         return scales + count * count * 0.5 * values + 2e-10 * count * count * math.log1p(budget)
     if hard:
@@ -147,8 +155,16 @@ def passes(budget: int) -> float:
 def value_seconds(size: int, device: str) -> float:
     """Seconds for one similarity of points of `size` columns, from a block of them."""
     rows, columns = (512, 1024) if device == "cpu" else (8192, 16384)
-    points = cloud(torch.randn(columns, size, generator=torch.Generator().manual_seed(0)).to(device))
-    some, similar = points.part(slice(rows)), kernel("rbf", "cosine", 0.5)
+    view = torch.randn(columns, size, generator=torch.Generator().manual_seed(0)).to(device)
+    similar = kernel("rbf", "cosine", 0.5)
+    if tensor_cores.usable([view]):
+        split = tensor_cores.split([view])
+        values, cover = split.kernel([0], [similar], None), torch.full((columns,), 0.1, device=device)
+        return _best(
+            lambda: values.excess(split.everyone[:rows], split.everyone, cover, torch.ones_like(cover)), device
+        ) / (rows * columns)
+    points = cloud(view)
+    some = points.part(slice(rows))
 
     def work() -> None:
         row_sums(similar(distances(some, points)).sub_(0.1).clamp_(min=0), None)

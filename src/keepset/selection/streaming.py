@@ -17,7 +17,7 @@ from .greedy import TIES, OnPick, Picks, collect_picks, first_best
 
 ROWS, COLUMNS = 512, 1024  # of a block on a CPU: 2 MB stay near a core
 GPU = 16  # times as many of both on a GPU, which wants large products
-FIRST = 8  # candidates whose gain is made exact before anything else
+FIRST = 8  # candidates whose gain is made exact before anything else, on a CPU
 
 
 class Similarities(Protocol):
@@ -215,7 +215,8 @@ class ExactSearch(Search):
         """The candidate with the largest gain, the lowest index among equals, and its gain in each kernel."""
         exact = torch.full_like(self.bounds, -torch.inf)
         totals = self._totals()
-        self._verify(totals.topk(min(FIRST, int(self.allowed.sum()))).indices, exact)
+        first = FIRST * GPU if totals.is_cuda else FIRST  # a tile of a GPU costs the same for one candidate
+        self._verify(totals.topk(min(first, int(self.allowed.sum()))).indices, exact)
         while True:
             totals, enough = self._totals(), float(exact.sum(1).max())
             enough -= self.tie * abs(enough)

@@ -6,18 +6,21 @@ import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .kernels import between, neighbour_bandwidth
 from .scales import euclidean, median, nearness, neighbours, weight
-from .tensor_cores import COLUMNS, DISTANCES, TILE, WRITTEN, Split, spans
+from .tensor_cores import COLUMNS, DISTANCES, TILE, Split, spans, tiles
 
 BINS = 2**20
 HIGHEST = 0x40800000  # the bits of 4: no distance D is larger than 2, and a bit of rounding
 PAIRED = 2**15  # points whose distances to each other tell where the middle of all lies, nearly
 COMPARED = 2**14  # points whose distances to a point tell how far its neighbours reach, nearly
+WRITTEN = 2**29  # distances that are written out at a time: 2 GB
+TOGETHER = 4096  # distances of a row that are looked at together
 DEVIATIONS = 5  # by how many standard deviations a bracket is wider than is expected to be needed
 
 
@@ -61,9 +64,9 @@ def near_distances(split: Split, view: int, k: int) -> Iterator[Tensor]:
     if count > COMPARED and 2 * room <= count and rank < COMPARED:
         drawn = torch.randperm(count, generator=torch.Generator().manual_seed(0))[:COMPARED]
         sample, missed = drawn.sort().values.to(split.halves.device), []
-        for rows in split.everyone.split(_height(max(room, COMPARED))):
+        for rows in split.everyone.split(_height(count)):
             reach = split.distances(view, rows, sample).topk(rank, largest=False, sorted=False).values.amax(1)
-            found, block = _within(split, view, rows, reach, room)
+            found, block = _within(split.distances(view, rows), reach, room)
             whole = (found > k) & (found <= room)
             if bool(whole.all()):
                 yield block
@@ -80,12 +83,14 @@ def _height(width: int) -> int:
     return max(1, WRITTEN // width // TILE) * TILE
 
 
-def _within(split: Split, view: int, rows: Tensor, reach: Tensor, room: int) -> tuple[Tensor, Tensor]:
-    """(r,) how many points are within reach of each row, itself among them, and (r, room) D to them."""
-    block = torch.full((len(rows), room), torch.inf, device=rows.device)
-    found = torch.zeros_like(rows)
-    given = (rows, len(rows), len(split), reach, found, room, block)
-    split.launch("near_tile", DISTANCES, split.views[view], len(rows), len(split), *given)
+def _within(distances: Tensor, reach: Tensor, room: int) -> tuple[Tensor, Tensor]:
+    """(r,) how many distances of each row are within reach, and (r, room) these."""
+    height, width = distances.shape
+    block = distances.new_full((height, room), torch.inf)
+    found = torch.zeros(height, dtype=torch.int32, device=distances.device)
+    grid = (height, -(-width // TOGETHER))
+    with torch.cuda.device_of(distances):
+        tiles().near_row[grid](distances, width, reach, found, room, block, WIDTH=TOGETHER, num_warps=8)
     return found, block
 
 
@@ -125,8 +130,8 @@ class Pairs:
     view: int
     points: Tensor
     """(m,) int32, ascending."""
-    tie: int = 0
-    """Bits of a D that many pairs may have: these are counted together, elsewhere threads would wait for each other."""
+    tie: int | None = None
+    """Bits of a D that many pairs have: these are counted together, elsewhere threads would wait for each other."""
 
     def __len__(self) -> int:
         return len(self.points) * (len(self.points) - 1) // 2
@@ -134,17 +139,17 @@ class Pairs:
     def counted(self, low: int, high: int) -> Counted:
         """The pairs from `low` on and below `high`, in as many bins as there may be."""
         shift = max(0, math.ceil(math.log2((high - low) / BINS)))
-        bins = -(-(high - low) >> shift)
         device = self.points.device
-        counts = torch.zeros(bins, dtype=torch.int64, device=device)
+        counts = torch.zeros(-(-(high - low) >> shift), dtype=torch.int64, device=device)
         below, tied = torch.zeros(2, 1, dtype=torch.int64, device=device)
+        constants: dict[str, Any] = {"TIES": self.tie is not None, "COPIES": self.split.has_copies}
         for there in spans(len(self.points), COLUMNS * TILE):
             wide = there.stop - there.start
-            given = (self.points, there.start, wide, low, shift, bins, self.tie, counts, below, tied)
-            self.split.launch("count_tile", DISTANCES, self.split.views[self.view], there.stop, wide, *given)
-        place = self.tie - low >> shift
-        if 0 <= place < bins:
-            counts[place] += tied[0]
+            given = (self.points, there.start, wide, low, high - low, shift, self.tie or 0, counts, below, tied)
+            chosen = self.split.views[self.view]
+            self.split.launch("count_tile", DISTANCES, chosen, there.stop, wide, *given, **constants)
+        if self.tie is not None and low <= self.tie < high:
+            counts[self.tie - low >> shift] += tied[0]
         return Counted(low, shift, int(below), (below + counts.cumsum(0)).cpu())
 
     def ranked(self, rank: int, known: Counted) -> tuple[int, Counted]:
@@ -152,6 +157,13 @@ class Pairs:
         while known.bin(rank) is None or known.shift:
             known = self.counted(*known.bracket(rank))
         return known.bracket(rank)[0], known
+
+    def most_frequent(self, rank: int, known: Counted) -> int | None:
+        """The bits of the pair of a rank, if a hundredth of all pairs have them."""
+        bits, known = self.ranked(rank, known)
+        place = bits - known.low
+        pairs = int(known.sums[place]) - (int(known.sums[place - 1]) if place else known.below)
+        return bits if pairs > len(self) // 100 else None
 
 
 def middle_distances(split: Split, view: int) -> tuple[float, float]:
@@ -167,7 +179,7 @@ def middle_distances(split: Split, view: int) -> tuple[float, float]:
     known = pairs.counted(0, HIGHEST)
     if sampled < count:
         half, margin = len(pairs) // 2, int(2 * len(pairs) / math.sqrt(sampled))
-        tie, _ = pairs.ranked(half, known)
+        tie = pairs.most_frequent(half, known)
         low, high = known.bracket(half - margin)[0], known.bracket(half + margin)[1]
         pairs = Pairs(split, view, split.everyone, tie)
         known = pairs.counted(low, high)

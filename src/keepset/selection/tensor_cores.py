@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ SCALE = 2.0**12  # of the vectors, so that their small parts are no subnormal nu
 PARTIAL = 2**25  # sums of tiles that are kept before they are added up: 128 MB
 COLUMNS = 64  # tiles of columns at a time, where nothing is kept
 GROUP = 16  # tiles of rows that go through the columns together
-WRITTEN = 2**28  # distances that are written out at a time: 1 GB
+LEAST = 1e-18  # a bandwidth that only copies are within, whose square float32 can hold
 INTERPRETED = False  # whether CPUs go this way too, in Triton's interpreter
 
 
@@ -72,6 +73,8 @@ class Split:
     """(views, n) ½|x|² of the centred vectors."""
     copies: Tensor
     """(views, n) int32; equal numbers mark identical points."""
+    has_copies: bool
+    """Whether any view has some."""
     steps: Tensor
     """(views + 1,) int32: where each view begins, in steps, and the end of the last."""
 
@@ -128,13 +131,15 @@ def split(views: Sequence[Tensor]) -> Split:
     count, like = len(views[0]), views[0]
     halves = like.new_zeros(count, 2 * STEP * steps[-1], dtype=torch.float16)
     norms, copies = like.new_empty(len(views), count), like.new_empty(len(views), count, dtype=torch.int32)
+    has_copies = False
     for position, view in enumerate(views):
         points = cloud(view)
+        has_copies |= points.has_copies
         norms[position], copies[position] = points.half_norms, points.copies
         columns = halves[:, 2 * STEP * steps[position] : 2 * STEP * steps[position + 1]]
         for here in spans(count, max(1, PARTIAL // view.shape[1])):
             _write(points.centred[here], columns[here])
-    return Split(halves, norms, copies, torch.tensor(steps, dtype=torch.int32).to(like.device))
+    return Split(halves, norms, copies, has_copies, torch.tensor(steps, dtype=torch.int32).to(like.device))
 
 
 def _write(centred: Tensor, columns: Tensor) -> None:
@@ -209,15 +214,18 @@ class FusedKernel:
 
     @functools.cached_property
     def _numbers(self) -> Tensor:
-        """Of each view of all α, σ and 1/σ."""
+        """(views, 3) α, σ, and the factor of D², D or d in the power of two that the kernel is."""
         numbers = torch.zeros(len(self.split.half_norms), 3, dtype=torch.float64)
         for view, similar in zip(self.views, self.similarities, strict=True):
-            scale = similar.bandwidth
-            numbers[view] = torch.tensor([similar.weight, scale, 1 / scale if scale else 0], dtype=torch.float64)
+            inverse = 1 / max(similar.bandwidth, LEAST)
+            power = {"rbf of D": inverse**2 / 2, "rbf of d": inverse**2}.get(similar.kind, inverse)
+            factor = -power / math.log(2)
+            numbers[view] = torch.tensor([similar.weight, similar.bandwidth, factor], dtype=torch.float64)
         return numbers.to(self.like)
 
     def _launch(self, name: str, rows: int, columns: int, *given: Any, square: bool = False) -> None:
         shape = replace(SIMILARITIES, columns=TILE) if square else SIMILARITIES
-        constants = {"VIEWS": len(self.views), "KIND": self.similarities[0].kind}
+        copies = self.split.has_copies or any(similar.bandwidth == 0 for similar in self.similarities)
+        constants = {"VIEWS": len(self.views), "KIND": self.similarities[0].kind, "COPIES": copies}
         if rows and columns:
             self.split.launch(name, shape, self._chosen, rows, columns, *given, numbers=self._numbers, **constants)

@@ -22,7 +22,7 @@ except ImportError:
 
 def jit(function):
     """A Triton function; which numbers come is no reason to compile anew."""
-    free = ["row_count", "column_count", "count", "column_tiles", "first", "capacity", "low", "shift", "bins", "tie"]
+    free = ["row_count", "column_count", "count", "column_tiles", "first", "capacity", "low", "span", "shift", "tie"]
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     if triton is None:
         return function
@@ -43,6 +43,7 @@ def tile_place(row_count, column_count, M: tl.constexpr, N: tl.constexpr, GROUP:
 @jit
 def view_distances(
     halves, norms, copies, steps, count, width, rows, columns, view,
+    COPIES: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr, APART: tl.constexpr, UNSCALE: tl.constexpr,
 ):  # fmt: skip
     """D of one view. x·y is the product of the large parts and the two mixed ones; with APART these have a sum of their
@@ -68,37 +69,37 @@ def view_distances(
     norms += view * count
     copies += view * count
     half = tl.load(norms + rows)[:, None] + tl.load(norms + columns)[None, :]
-    distances = half - (products + mixed) * UNSCALE
-    same = tl.load(copies + rows)[:, None] == tl.load(copies + columns)[None, :]
-    return tl.where(same | (distances <= 0), 0.0, distances)
+    if APART:
+        products += mixed
+    distances = tl.maximum(half - products * UNSCALE, 0.0)
+    if COPIES:
+        same = tl.load(copies + rows)[:, None] == tl.load(copies + columns)[None, :]
+        distances = tl.where(same, 0.0, distances)
+    return distances
 
 
 @jit
 def view_similarities(distances, numbers, view, KIND: tl.constexpr):
-    """α K of one view, from a table of α, σ and 1/σ; KIND is a place in `kernels.KINDS`."""
+    """α K of one view, from a table of α, σ and the factor of the power of two; KIND is that of a `Similarity`."""
     bandwidth = tl.load(numbers + 3 * view + 1)
-    inverse = tl.load(numbers + 3 * view + 2)
+    factor = tl.load(numbers + 3 * view + 2)
     if KIND == "rbf of D":
-        ratio = distances * inverse
-        values = tl.exp(ratio * ratio * -0.5)
-    elif KIND == "rbf of d":
-        values = tl.exp(distances * inverse * -inverse)
-    elif KIND == "laplace of D":
-        values = tl.exp(distances * -inverse)
+        values = tl.exp2(distances * distances * factor)
     elif KIND == "laplace of d":
-        values = tl.exp(tl.sqrt_rn(distances * 2.0) * -inverse)
+        values = tl.exp2(tl.sqrt_rn(distances * 2.0) * factor)
     elif KIND == "tophat of D":
         values = tl.where(distances <= bandwidth, 1.0, 0.0)
-    else:
+    elif KIND == "tophat of d":
         values = tl.where(tl.sqrt_rn(distances * 2.0) <= bandwidth, 1.0, 0.0)
-    values = tl.where(bandwidth > 0, values, tl.where(distances == 0, 1.0, 0.0))
+    else:
+        values = tl.exp2(distances * factor)
     return values * tl.load(numbers + 3 * view)
 
 
 @jit
 def similarities(
     halves, norms, copies, steps, numbers, chosen, count, width, rows, columns,
-    VIEWS: tl.constexpr, KIND: tl.constexpr,
+    VIEWS: tl.constexpr, KIND: tl.constexpr, COPIES: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr, APART: tl.constexpr, UNSCALE: tl.constexpr,
 ):  # fmt: skip
     """Σ α K over the views."""
@@ -106,7 +107,7 @@ def similarities(
     for place in tl.static_range(VIEWS):
         view = tl.load(chosen + place)
         distances = view_distances(
-            halves, norms, copies, steps, count, width, rows, columns, view, M, N, STEP, APART, UNSCALE
+            halves, norms, copies, steps, count, width, rows, columns, view, COPIES, M, N, STEP, APART, UNSCALE
         )
         total += view_similarities(distances, numbers, view, KIND)
     return total
@@ -116,7 +117,7 @@ def similarities(
 def excess_tile(
     halves, norms, copies, steps, numbers, chosen, count, width,
     row_index, row_count, column_index, column_count, base, most, worth, out,
-    VIEWS: tl.constexpr, KIND: tl.constexpr,
+    VIEWS: tl.constexpr, KIND: tl.constexpr, COPIES: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr, APART: tl.constexpr, UNSCALE: tl.constexpr,
     GROUP: tl.constexpr,
 ):  # fmt: skip
@@ -128,7 +129,7 @@ def excess_tile(
     columns = tl.load(column_index + column, mask=column < column_count, other=0)
     values = similarities(
         halves, norms, copies, steps, numbers, chosen, count, width, rows, columns,
-        VIEWS, KIND, M, N, STEP, APART, UNSCALE,
+        VIEWS, KIND, COPIES, M, N, STEP, APART, UNSCALE,
     )  # fmt: skip
     inside = column < column_count
     values = values - tl.load(base + column, mask=inside, other=0.0)[None, :]
@@ -141,7 +142,7 @@ def excess_tile(
 @jit
 def sums_tile(
     halves, norms, copies, steps, numbers, chosen, count, width, first, column_count, worth, by_row, by_column,
-    VIEWS: tl.constexpr, KIND: tl.constexpr,
+    VIEWS: tl.constexpr, KIND: tl.constexpr, COPIES: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr, APART: tl.constexpr, UNSCALE: tl.constexpr,
     GROUP: tl.constexpr,
 ):  # fmt: skip
@@ -160,7 +161,7 @@ def sums_tile(
         values = similarities(
             halves, norms, copies, steps, numbers, chosen, count, width,
             tl.where(row_inside, rows, 0), tl.where(column_inside, columns, 0),
-            VIEWS, KIND, M, N, STEP, APART, UNSCALE,
+            VIEWS, KIND, COPIES, M, N, STEP, APART, UNSCALE,
         )  # fmt: skip
         of_columns = tl.load(worth + columns, mask=column_inside, other=0.0)
         sums = tl.sum(values * of_columns[None, :], axis=1)
@@ -176,7 +177,7 @@ def sums_tile(
 def highest_tile(
     halves, norms, copies, steps, numbers, chosen, count, width,
     row_index, row_count, column_count, out,
-    VIEWS: tl.constexpr, KIND: tl.constexpr,
+    VIEWS: tl.constexpr, KIND: tl.constexpr, COPIES: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr, APART: tl.constexpr, UNSCALE: tl.constexpr,
     GROUP: tl.constexpr,
 ):  # fmt: skip
@@ -187,7 +188,7 @@ def highest_tile(
     rows = tl.load(row_index + row, mask=row < row_count, other=0)
     values = similarities(
         halves, norms, copies, steps, numbers, chosen, count, width, rows, tl.where(column < column_count, column, 0),
-        VIEWS, KIND, M, N, STEP, APART, UNSCALE,
+        VIEWS, KIND, COPIES, M, N, STEP, APART, UNSCALE,
     )  # fmt: skip
     values = tl.where((row < row_count)[:, None], values, 0.0)
     tl.store(out + row_tile.to(tl.int64) * column_count + column, tl.max(values, axis=0), mask=column < column_count)
@@ -207,45 +208,34 @@ def distances_tile(
     rows = tl.load(row_index + row, mask=row < row_count, other=0)
     columns = tl.load(column_index + column, mask=column < column_count, other=0)
     distances = view_distances(
-        halves, norms, copies, steps, count, width, rows, columns, tl.load(chosen), M, N, STEP, APART, UNSCALE
+        halves, norms, copies, steps, count, width, rows, columns, tl.load(chosen), True, M, N, STEP, APART, UNSCALE
     )
     place = row.to(tl.int64)[:, None] * column_count + column[None, :]
     tl.store(out + place, distances, mask=(row < row_count)[:, None] & (column < column_count)[None, :])
 
 
 @jit
-def near_tile(
-    halves, norms, copies, steps, chosen, count, width,
-    row_index, row_count, column_count, reach, found, capacity, out,
-    M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr, APART: tl.constexpr, UNSCALE: tl.constexpr,
-    GROUP: tl.constexpr,
-):  # fmt: skip
-    """out[row, :]: in any order, D to all points that are no farther than `reach` of the row; found[row]: how many."""
-    row_tile, column_tile = tile_place(row_count, column_count, M, N, GROUP)
-    row = row_tile * M + tl.arange(0, M)
-    column = column_tile * N + tl.arange(0, N)
-    rows = tl.load(row_index + row, mask=row < row_count, other=0)
-    distances = view_distances(
-        halves, norms, copies, steps, count, width, rows, tl.where(column < column_count, column, 0),
-        tl.load(chosen), M, N, STEP, APART, UNSCALE,
-    )  # fmt: skip
-    limit = tl.load(reach + row, mask=row < row_count, other=-1.0)
-    inside = (distances <= limit[:, None]) & (column < column_count)[None, :]
-    one = tl.full((M, N), 1, dtype=tl.int32)
-    place = tl.atomic_add(found + row[:, None] + tl.zeros((M, N), dtype=tl.int32), one, mask=inside, sem="relaxed")
-    where = row.to(tl.int64)[:, None] * capacity + place
-    tl.store(out + where, distances, mask=inside & (place < capacity))
+def near_row(distances, column_count, reach, found, capacity, out, WIDTH: tl.constexpr):
+    """out[row, :]: in any order, those of a row's distances that are no larger than its reach; found[row]: how many."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    values = tl.load(distances + row * column_count + column, mask=column < column_count, other=float("inf"))
+    inside = values <= tl.load(reach + row)
+    one = inside.to(tl.int32)
+    place = tl.cumsum(one, axis=0) - one + tl.atomic_add(found + row, tl.sum(one, axis=0), sem="relaxed")
+    tl.store(out + row * capacity + place, values, mask=inside & (place < capacity))
 
 
 @jit
 def count_tile(
     halves, norms, copies, steps, chosen, count, width,
-    index, first, column_count, low, shift, bins, tie, counts, below, tied,
+    index, first, column_count, low, span, shift, tie, counts, below, tied, TIES: tl.constexpr, COPIES: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr, APART: tl.constexpr, UNSCALE: tl.constexpr,
     GROUP: tl.constexpr,
 ):  # fmt: skip
     """Counts the pairs of given points, in tiles on and above the diagonal, by the bits of D as a whole number, which
-    grow with D: those below `low`, those equal to `tie`, and in counts[(bits − low) >> shift] the others."""
+    grow with D: those below `low`, those equal to `tie`, and in counts[(bits − low) >> shift] the others, up to `span`
+    above `low`."""
     row_tile, column_tile = tile_place(first + column_count, column_count, M, N, GROUP)
     if row_tile * M <= first + column_tile * N:
         row = row_tile * M + tl.arange(0, M)
@@ -254,14 +244,30 @@ def count_tile(
         rows = tl.load(index + row, mask=row < first + column_count, other=0)
         columns = tl.load(index + column, mask=place < column_count, other=0)
         distances = view_distances(
-            halves, norms, copies, steps, count, width, rows, columns, tl.load(chosen), M, N, STEP, APART, UNSCALE
+            halves,
+            norms,
+            copies,
+            steps,
+            count,
+            width,
+            rows,
+            columns,
+            tl.load(chosen),
+            COPIES,
+            M,
+            N,
+            STEP,
+            APART,
+            UNSCALE,
         )
         bits = distances.to(tl.int32, bitcast=True)
-        pair = (row[:, None] < column[None, :]) & (place < column_count)[None, :]
+        pair = row[:, None] < tl.where(place < column_count, column, 0)[None, :]
         smaller = pair & (bits < low)
-        equal = pair & (bits == tie)
-        slot = (bits - low) >> shift
-        inside = pair & (bits >= low) & (bits != tie) & (slot < bins)
-        tl.atomic_add(counts + slot, tl.full((M, N), 1, dtype=tl.int64), mask=inside, sem="relaxed")
         tl.atomic_add(below, tl.sum(tl.sum(smaller.to(tl.int32), axis=1), axis=0).to(tl.int64), sem="relaxed")
-        tl.atomic_add(tied, tl.sum(tl.sum(equal.to(tl.int32), axis=1), axis=0).to(tl.int64), sem="relaxed")
+        if TIES:
+            equal = pair & (bits == tie)
+            tl.atomic_add(tied, tl.sum(tl.sum(equal.to(tl.int32), axis=1), axis=0).to(tl.int64), sem="relaxed")
+            pair = pair & (bits != tie)
+        beyond = (bits - low).to(tl.uint32, bitcast=True)  # of those below it is a large number
+        one = tl.full((M, N), 1, dtype=tl.int64)
+        tl.atomic_add(counts + (beyond >> shift), one, mask=pair & (beyond < span), sem="relaxed")
