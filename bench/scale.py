@@ -11,13 +11,15 @@ Every figure is of a process of its own: its seconds, and the most memory that i
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -25,7 +27,7 @@ import keepset
 from keepset.selection.geometry import cloud
 from keepset.selection.kernels import kernel
 from keepset.selection.room import in_words
-from keepset.selection.streaming import COLUMNS, ROWS, Kernel, row_sums
+from keepset.selection.streaming import COLUMNS, ROWS, ExactSearch, Kernel, row_sums
 from peers import PEERS
 from pools import make_pool
 
@@ -165,11 +167,39 @@ def agreement(points: int, budget: int, methods: Sequence[str]) -> None:
 # ---------------------------------------------------------------- how it grows
 
 
+HEADING = """| points | budget | way | seconds | scales | first sums | picks | planned | GB at most |
+| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |"""
+WARM_UP = 40_000  # points of the first call
+
+
+def now() -> float:
+    """Seconds, once a GPU is done with what it was given."""
+    if CUDA:
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+@contextlib.contextmanager
+def stages() -> Iterator[list[float]]:
+    """When the scales were measured, and when the first sums were there."""
+    marks: list[float] = []
+    begin_search = ExactSearch.__init__
+
+    def marked(search: ExactSearch, *given: Any) -> None:
+        marks.append(now())
+        begin_search(search, *given)
+        marks.append(now())
+
+    with mock.patch.object(ExactSearch, "__init__", marked):
+        yield marks
+
+
 def growth(sizes: Sequence[int], budgets: Sequence[int], plot: Path | None) -> None:
     device = "cuda" if CUDA else "cpu"
     print(f"mers, views of 512 and 768 columns, {torch.cuda.get_device_name() if CUDA else 'CPU'}")
-    print("| points | budget | way | seconds | planned | GB at most |\n| ---: | ---: | --- | ---: | ---: | ---: |")
-    rows = []
+    if not CUDA:
+        print(HEADING)
+    rows: list[tuple[int, int, float]] = []
     for count in sizes:
         generator = torch.Generator(device).manual_seed(0)
         views = {}
@@ -179,22 +209,29 @@ def growth(sizes: Sequence[int], budgets: Sequence[int], plot: Path | None) -> N
             noise = torch.randn(count, size, device=device, generator=generator)
             views[name] = centres[members].add_(noise, alpha=0.5)
         del noise
+        if not rows and CUDA:  # the first call compiles what runs on the GPU: its own line, and no part of the figures
+            few = {name: view[:WARM_UP].contiguous() for name, view in views.items()}
+            begin = now()
+            keepset.select(few, budgets[0], memory=1)
+            print(f"a first call, of {len(few['a']):,} points, which compiles: {now() - begin:.1f} s\n", flush=True)
+            print(HEADING)
         for budget in budgets:
             expected = keepset.plan(count, [512, 768], budget, memory=1).seconds
             if CUDA:
                 torch.cuda.reset_peak_memory_stats()
-                torch.cuda.synchronize()
-            begin = time.perf_counter()
-            found = keepset.select(views, budget, memory=1)
-            if CUDA:
-                torch.cuda.synchronize()
-            seconds = time.perf_counter() - begin
+            begin = now()
+            with stages() as marks:
+                found = keepset.select(views, budget, memory=1)
+            ended = now()
+            seconds = ended - begin
+            parts = marks[0] - begin, marks[1] - marks[0], ended - marks[1]
             most = (
                 torch.cuda.max_memory_allocated() if CUDA else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             )
             rows.append((count, budget, seconds))
             print(
-                f"| {count:,} | {budget} | {found.search} | {seconds:.1f} | {expected:.1f} | {most / 1e9:.1f} |",
+                f"| {count:,} | {budget} | {found.search} | {seconds:.1f} | "
+                f"{' | '.join(f'{part:.1f}' for part in parts)} | {expected:.1f} | {most / 1e9:.1f} |",
                 flush=True,
             )
     if plot is not None:

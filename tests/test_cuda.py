@@ -14,7 +14,11 @@ from keepset.learning.capture import captured as captured_once
 from keepset.learning.norm import Norm
 from keepset.learning.resnet import resnet18
 from keepset.learning.trainer import Engine, Episode, Material, Trainer, TrainSettings
-from keepset.selection import SELECTORS
+from keepset.selection import SELECTORS, tensor_core_scales, tensor_cores
+from keepset.selection.geometry import cloud
+from keepset.selection.kernels import Similarity
+from keepset.selection.scales import middle_distances
+from keepset.selection.streaming import Kernel
 from keepset.views.augment import Augmentation, augment, draw
 from keepset.views.lars import LARS, Rule
 from keepset.views.pretrain import Pretrainer
@@ -67,6 +71,89 @@ def test_select__many_points_take_the_bracketed_median_and_the_lazy_search() -> 
     found = keepset.select(on_gpu(views), 30)
     assert list(found) == list(expected)
     assert found.scales == pytest.approx(expected.scales)
+
+
+def clumped_views(count: int, sizes: tuple[int, ...] = (100, 130)) -> dict[str, torch.Tensor]:
+    """On the GPU in float32, with a pair of copies in the first view."""
+    views = {}
+    for name, size in zip("abc", sizes, strict=False):
+        centres = 2 * torch.randn(50, size, generator=GENERATOR)
+        members = torch.randint(50, (count,), generator=GENERATOR)
+        views[name] = (centres[members] + torch.randn(count, size, generator=GENERATOR)).cuda()
+    views["a"][7] = views["a"][count - 3]
+    return views
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"method": "maxherding"},
+        {"bandwidth": "knn"},
+        {"metric": "euclidean", "weights": "inverse"},
+        {"kernel": "laplace", "metric": "literal"},
+        {"fusion": "max-then-sum"},
+        {"start": [5, 9]},
+        {"point_weights": torch.linspace(0, 1, 3001)},
+        {"method": "mers-probcover"},
+    ],
+    ids=str,
+)
+def test_streamed__tensor_cores_pick_as_the_matrix_does(options: dict[str, Any]) -> None:
+    views = clumped_views(3001)
+    assert tensor_cores.usable(list(views.values()))
+    dense = keepset.select(views, 40, memory=2**60, **options)
+    streamed = keepset.select(views, 40, memory=1, **options)
+    assert (dense.search, streamed.search) == ("dense", "streamed")
+    assert streamed.weights == pytest.approx(dense.weights, rel=1e-4)
+    assert streamed.scales == pytest.approx(dense.scales, rel=1e-5)
+    assert streamed.objective == pytest.approx(dense.objective, rel=1e-5)
+    assert list(streamed) == list(dense)
+
+
+def test_streamed__float64_takes_blocks_and_picks_the_same() -> None:
+    views = {name: view.double() for name, view in clumped_views(1500).items()}
+    assert not tensor_cores.usable(list(views.values()))
+    assert list(keepset.select(views, 20, memory=1)) == list(keepset.select(views, 20, memory=2**60))
+
+
+def test_tensor_cores__row_sums_and_gains_to_float64() -> None:
+    views = list(clumped_views(5003).values())
+    similar = [Similarity("rbf", "cosine", 0.7, 0.4), Similarity("rbf", "cosine", 0.9, 0.6)]
+    fused = tensor_cores.split(views).kernel([0, 1], similar, None)
+    exact = Kernel([cloud(view.double()) for view in views], similar, None)
+    torch.testing.assert_close(fused.row_sums(), exact.row_sums(), rtol=1e-6, atol=0)
+    rows, points = torch.randperm(5003)[:300].cuda(), torch.randperm(5003)[:4000].cuda()
+    low, high = torch.full((5003,), 0.2).cuda(), torch.full((5003,), 0.6).cuda()
+    for some in (rows, None):
+        found, expected = (kernel.excess(some, points, low.to(t), high.to(t)) for kernel, t in
+                           ((fused, torch.float32), (exact, torch.float64)))  # fmt: skip
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(fused.highest(rows).double(), exact.highest(rows), rtol=1e-5, atol=1e-5)
+
+
+def test_tensor_cores__the_middle_of_all_distances_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    views = list(clumped_views(4001).values())
+    points = tensor_cores.split(views)
+    upper = torch.triu_indices(4001, 4001, 1, device="cuda")
+    for paired in (2**15, 1000):
+        monkeypatch.setattr(tensor_core_scales, "PAIRED", paired)
+        for m, view in enumerate(views):
+            ordered = points.distances(m, points.everyone)[upper[0], upper[1]].sort().values
+            middle = float(ordered[(len(ordered) - 1) // 2]), float(ordered[len(ordered) // 2])
+            found = tensor_core_scales.middle_distances(points, m)
+            assert found == middle
+            assert found == pytest.approx(middle_distances(cloud(view.double())), rel=1e-5)
+
+
+def test_tensor_cores__neighbours_of_every_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_core_scales, "COMPARED", 1024)
+    points = tensor_cores.split(list(clumped_views(6001).values()))
+    blocks = list(tensor_core_scales.near_distances(points, 0, 60))
+    assert blocks[0].shape[1] < 6001
+    found = torch.cat([block.topk(61, largest=False).values for block in blocks])
+    expected = points.distances(0, points.everyone).topk(61, largest=False).values
+    assert torch.equal(*(rows[rows.double().sum(1).argsort()] for rows in (found, expected)))
 
 
 def test_select_per_class__labels_and_views_on_the_gpu() -> None:

@@ -121,7 +121,7 @@ def _way(
         return "dense", matrix + FLOAT * count * max(sizes)
     needed = FLOAT * count * (sum(sizes) + 16) + BLOCKS
     if place.type == "cuda":  # one view in float32 beside what the tensor cores read of all, and distances of some rows
-        needed += FLOAT * (count * (max(sizes) + STEP * len(sizes)) + 2 * WRITTEN)
+        needed += FLOAT * (count * (max(sizes) + STEP * len(sizes)) + min(WRITTEN, count**2))
     if needed > free:
         return "distributed", needed
     return ("stochastic" if cover.search == "stochastic" else "streamed"), needed
