@@ -44,7 +44,7 @@ class Shape:
     """Whether the small products have a sum of their own."""
 
 
-SIMILARITIES, DISTANCES = Shape(apart=False), Shape()
+SIMILARITIES, DISTANCES = Shape(), Shape()
 SHARED = 3 * 4 * TILE * STEP * 2  # bytes of memory that a block of threads needs for three stages
 
 
