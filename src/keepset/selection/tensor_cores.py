@@ -45,7 +45,7 @@ class Shape:
 
 
 SIMILARITIES, DISTANCES = Shape(), Shape()
-SHARED = 3 * 4 * TILE * STEP * 2  # bytes of memory that a block of threads needs for three stages
+LARGE = (9, 10)  # compute capabilities of GPUs (Hopper, Blackwell) whose multiprocessors have room for three stages
 
 
 def tiles() -> Any:
@@ -58,8 +58,7 @@ def usable(views: Sequence[Tensor]) -> bool:
     if any(view.dtype != torch.float32 for view in views):
         return False
     if views[0].is_cuda:
-        properties = torch.cuda.get_device_properties(views[0].device)
-        return getattr(properties, "shared_memory_per_block_optin", 0) >= SHARED and tiles().triton is not None
+        return torch.cuda.get_device_capability(views[0].device)[0] in LARGE and tiles().triton is not None
     return INTERPRETED
 
 
