@@ -156,17 +156,6 @@ def test_tensor_cores__neighbours_of_every_point(monkeypatch: pytest.MonkeyPatch
     assert torch.equal(*(rows[rows.double().sum(1).argsort()] for rows in (found, expected)))
 
 
-def test_tensor_cores__a_median_counted_on_the_way_to_the_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = tensor_cores.split(list(clumped_views(6001).values()))
-    middle = tensor_core_scales.middle_distances(points, 1)
-    monkeypatch.setattr(tensor_core_scales, "COMPARED", 1024)
-    monkeypatch.setattr(tensor_core_scales, "PAIRED", 2000)
-    scales = points.scales(1, 60)
-    assert scales.weight("printed") is not None
-    assert scales._counted is not None
-    assert scales.bandwidth("median", "cosine") == sum(middle) / 2
-
-
 def test_select_per_class__labels_and_views_on_the_gpu() -> None:
     labels = torch.arange(300) % 3
     expected = keepset.select_per_class(VIEWS, labels, 5)

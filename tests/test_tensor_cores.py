@@ -235,23 +235,6 @@ def test_near_distances__hold_the_nearest_of_every_point(deviations: int, monkey
     torch.testing.assert_close(nearest_by_rank(iter(blocks), 10), expected, rtol=0, atol=0)
 
 
-@needs_interpreter
-@pytest.mark.usefixtures("interpreted", "compared")
-@pytest.mark.parametrize("place", ["many", "one"])
-def test_scales__a_median_counted_on_the_way_to_the_weight(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensor_core_scales, "PAIRED", 60)
-    monkeypatch.setattr(tensor_core_scales, "BINS", 2**24)
-    view = make_views()[0] if place == "many" else torch.eye(5)[torch.arange(COUNT) % 5]
-    alone, after = (split([view]).scales(0, 9) for _ in range(2))
-    after.weight("printed")
-    monkeypatch.setattr(Pairs, "counted", None)  # not needed any more
-    found = after.bandwidth("median", "cosine")
-    monkeypatch.undo()
-    assert found == pytest.approx(scales.middle_distances(cloud(view))[0], rel=1e-4)
-    assert after._counted is not None
-    assert alone._counted is None
-
-
 def test_nearness__as_neighbours_in_order() -> None:
     points = exact_copies(cloud(make_views()[0]))
     blocks = list(distances(points, points).split(64))

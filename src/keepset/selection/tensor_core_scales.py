@@ -15,13 +15,12 @@ from .kernels import between, neighbour_bandwidth
 from .scales import euclidean, median, nearness, neighbours, weight
 from .tensor_cores import COLUMNS, DISTANCES, TILE, Split, spans, tiles
 
-BINS = 2**21
+BINS = 2**20
 HIGHEST = 0x40800000  # the bits of 4: no distance D is larger than 2, and a bit of rounding
 PAIRED = 2**15  # points whose distances to each other tell where the middle of all lies, nearly
 COMPARED = 2**14  # points whose distances to a point tell how far its neighbours reach, nearly
 WRITTEN = 2**29  # distances that are written out at a time: 2 GB
 TOGETHER = 4096  # distances of a row that are looked at together
-SPREAD = 64  # places that what lies below the bins is counted in
 DEVIATIONS = 5  # by how many standard deviations a bracket is wider than is expected to be needed
 
 
@@ -31,23 +30,15 @@ class TensorCoreScales:
     def __init__(self, split: Split, view: int, k: int) -> None:
         self.split, self.view, self.k = split, view, k
         self.notes: list[str] = []
-        self._counted: Counted | None = None  # of all pairs, from where their middle lies most likely
 
     def weight(self, rule: str) -> float | None:
         """Before it is divided by the sum of all; None where half of the points or more are copies."""
-        counter = None
-        if gathers(len(self.split), self.k) and len(self.split) > PAIRED:
-            counter = likely_middle(self.split, self.view)  # all distances pass by; a median is often asked for next
-        found = weight(rule, nearness(near_distances(self.split, self.view, self.k, counter), self.k, euclidean))
-        self._counted = None if counter is None else counter.result()
-        return found
+        return weight(rule, nearness(self._near(), self.k, euclidean))
 
     def bandwidth(self, rule: str, metric: str) -> float:
         if rule == "knn":
             return neighbour_bandwidth(self._near(), self.k, metric)
-        if len(self.split) == 1:
-            return 0.0
-        return between(*middle_distances(self.split, self.view, self._counted), metric)
+        return between(*middle_distances(self.split, self.view), metric) if len(self.split) > 1 else 0.0
 
     def radius(self) -> float:
         return median(neighbours(self._near(), self.k, euclidean).median)
@@ -59,20 +50,23 @@ class TensorCoreScales:
 # ---------------------------------------------------------------- neighbours
 
 
-def near_distances(split: Split, view: int, k: int, counter: Counter | None = None) -> Iterator[Tensor]:
+def near_distances(split: Split, view: int, k: int) -> Iterator[Tensor]:
     """Of all points, in blocks of some, D to the k nearest and itself at least, in any order; the rest is infinite.
 
     How far that is, nearly, is told by a sample of the others. The few points where it is too near, or so far that the
-    room does not suffice, come last, with their distances to all. `counter`, if distances are gathered, counts them.
+    room does not suffice, come last, with their distances to all.
     """
-    count, missed = len(split), [split.everyone]
-    rank, room = _rank_and_room(count, k)
-    if gathers(count, k):
+    count = len(split)
+    expected = (k + 1) * COMPARED / count
+    rank = math.ceil(expected + DEVIATIONS * math.sqrt(expected) + 3)
+    room = math.ceil(rank * count / COMPARED * (1 + DEVIATIONS / math.sqrt(rank)))
+    missed = [split.everyone]
+    if count > COMPARED and 2 * room <= count and rank < COMPARED:
         drawn = torch.randperm(count, generator=torch.Generator().manual_seed(0))[:COMPARED]
         sample, missed = drawn.sort().values.to(split.halves.device), []
         for rows in split.everyone.split(_height(count)):
             reach = split.distances(view, rows, sample).topk(rank, largest=False, sorted=False).values.amax(1)
-            found, block = _within(split.distances(view, rows), int(rows[0]), reach, room, counter)
+            found, block = _within(split.distances(view, rows), reach, room)
             whole = (found > k) & (found <= room)
             if bool(whole.all()):
                 yield block
@@ -84,35 +78,19 @@ def near_distances(split: Split, view: int, k: int, counter: Counter | None = No
         yield split.distances(view, rows)
 
 
-def _rank_and_room(count: int, k: int) -> tuple[int, int]:
-    """Of the distances to a sample, the rank of one beyond the k nearest; and how many lie within that, at most."""
-    expected = (k + 1) * COMPARED / count
-    rank = math.ceil(expected + DEVIATIONS * math.sqrt(expected) + 3)
-    return rank, math.ceil(rank * count / COMPARED * (1 + DEVIATIONS / math.sqrt(rank)))
-
-
-def gathers(count: int, k: int) -> bool:
-    """Whether a sample is worth its while."""
-    rank, room = _rank_and_room(count, k)
-    return count > COMPARED and 2 * room <= count and rank < COMPARED
-
-
 def _height(width: int) -> int:
     """The rows of a block."""
     return max(1, WRITTEN // width // TILE) * TILE
 
 
-def _within(distances: Tensor, first: int, reach: Tensor, room: int, counter: Counter | None) -> tuple[Tensor, Tensor]:
-    """(r,) how many distances of each row are within reach, and (r, room) these; the first row is of point `first`."""
+def _within(distances: Tensor, reach: Tensor, room: int) -> tuple[Tensor, Tensor]:
+    """(r,) how many distances of each row are within reach, and (r, room) these."""
     height, width = distances.shape
     block = distances.new_full((height, room), torch.inf)
     found = torch.zeros(height, dtype=torch.int32, device=distances.device)
-    counting = counter or Counter(0, 1, None, distances.device)
-    constants = {"WIDTH": TOGETHER, "SPREAD": SPREAD, "COUNTING": counter is not None, "TIES": counting.tie is not None}
+    grid = (height, -(-width // TOGETHER))
     with torch.cuda.device_of(distances):
-        tiles().near_row[(height, -(-width // TOGETHER))](
-            distances, first, width, reach, found, room, block, *counting.given, num_warps=8, **constants
-        )
+        tiles().near_row[grid](distances, width, reach, found, room, block, WIDTH=TOGETHER, num_warps=8)
     return found, block
 
 
@@ -144,30 +122,6 @@ class Counted:
         return (0, self.low) if rank < self.below else (self.low + (len(self.sums) << self.shift), HIGHEST)
 
 
-class Counter:
-    """Counts on the GPU, of pairs from `low` on and below `high`, in as many bins as there may be.
-
-    tie: bits of a D that many pairs have: these are counted together, elsewhere threads would wait for each other.
-    """
-
-    def __init__(self, low: int, high: int, tie: int | None, device: torch.device) -> None:
-        self.low, self.high, self.tie = low, high, tie
-        self.shift = max(0, math.ceil(math.log2((high - low) / BINS)))
-        self.counts = torch.zeros(-(-(high - low) >> self.shift), dtype=torch.int64, device=device)
-        self.below, self.tied = torch.zeros(2, SPREAD, dtype=torch.int64, device=device)
-
-    @property
-    def given(self) -> tuple[Any, ...]:
-        """What the counting tiles ask for."""
-        return self.low, self.high - self.low, self.shift, self.tie or 0, self.counts, self.below, self.tied
-
-    def result(self) -> Counted:
-        if self.tie is not None and self.low <= self.tie < self.high:
-            self.counts[self.tie - self.low >> self.shift] += self.tied.sum()
-        below = self.below.sum()
-        return Counted(self.low, self.shift, int(below), (below + self.counts.cumsum(0)).cpu())
-
-
 @dataclass(frozen=True)
 class Pairs:
     """All pairs of some points of a view."""
@@ -177,20 +131,26 @@ class Pairs:
     points: Tensor
     """(m,) int32, ascending."""
     tie: int | None = None
-    """Bits of a D that many of them have."""
+    """Bits of a D that many pairs have: these are counted together, elsewhere threads would wait for each other."""
 
     def __len__(self) -> int:
         return len(self.points) * (len(self.points) - 1) // 2
 
     def counted(self, low: int, high: int) -> Counted:
-        counter = Counter(low, high, self.tie, self.points.device)
+        """The pairs from `low` on and below `high`, in as many bins as there may be."""
+        shift = max(0, math.ceil(math.log2((high - low) / BINS)))
+        device = self.points.device
+        counts = torch.zeros(-(-(high - low) >> shift), dtype=torch.int64, device=device)
+        below, tied = torch.zeros(2, 1, dtype=torch.int64, device=device)
         constants: dict[str, Any] = {"TIES": self.tie is not None, "COPIES": self.split.has_copies}
-        chosen = self.split.views[self.view]
         for there in spans(len(self.points), COLUMNS * TILE):
             wide = there.stop - there.start
-            given = (self.points, there.start, wide, *counter.given)
+            given = (self.points, there.start, wide, low, high - low, shift, self.tie or 0, counts, below, tied)
+            chosen = self.split.views[self.view]
             self.split.launch("count_tile", DISTANCES, chosen, there.stop, wide, *given, **constants)
-        return counter.result()
+        if self.tie is not None and low <= self.tie < high:
+            counts[self.tie - low >> shift] += tied[0]
+        return Counted(low, shift, int(below), (below + counts.cumsum(0)).cpu())
 
     def ranked(self, rank: int, known: Counted) -> tuple[int, Counted]:
         """The bits of the pair of a rank, and the counts that told it."""
@@ -206,29 +166,26 @@ class Pairs:
         return bits if pairs > len(self) // 100 else None
 
 
-def middle_distances(split: Split, view: int, known: Counted | None = None) -> tuple[float, float]:
+def middle_distances(split: Split, view: int) -> tuple[float, float]:
     """The middle two of the n(n−1)/2 distances D (equal for an odd number of pairs), exactly.
 
     Counts among a sample tell between which two numbers the middle lies, most likely: so near to each other that each
-    number between them has a bin of its own, and all distances are computed once. `known`: counts that are there.
+    number between them has a bin of its own, and all distances are computed once.
     """
-    tie = None
-    if known is None and len(split) > PAIRED:
-        counter = likely_middle(split, view)
-        tie, known = counter.tie, Pairs(split, view, split.everyone, counter.tie).counted(counter.low, counter.high)
-    pairs = Pairs(split, view, split.everyone, tie)
-    lower, known = pairs.ranked((len(pairs) - 1) // 2, known or pairs.counted(0, HIGHEST))
+    count = len(split)
+    sampled = min(count, PAIRED)
+    chosen = torch.linspace(0, count - 1, sampled, dtype=torch.float64).int().to(split.halves.device)
+    pairs = Pairs(split, view, chosen)
+    known = pairs.counted(0, HIGHEST)
+    if sampled < count:
+        half, margin = len(pairs) // 2, int(2 * len(pairs) / math.sqrt(sampled))
+        tie = pairs.most_frequent(half, known)
+        low, high = known.bracket(half - margin)[0], known.bracket(half + margin)[1]
+        pairs = Pairs(split, view, split.everyone, tie)
+        known = pairs.counted(low, high)
+    lower, known = pairs.ranked((len(pairs) - 1) // 2, known)
     upper, _ = pairs.ranked(len(pairs) // 2, known)
     return _number(lower), _number(upper)
-
-
-def likely_middle(split: Split, view: int) -> Counter:
-    """For all pairs, between two numbers where the middle of a sample is."""
-    places = torch.linspace(0, len(split) - 1, PAIRED, dtype=torch.float64)
-    pairs = Pairs(split, view, places.int().to(split.halves.device))
-    known, half, margin = pairs.counted(0, HIGHEST), len(pairs) // 2, int(2 * len(pairs) / math.sqrt(PAIRED))
-    low, high = known.bracket(half - margin)[0], known.bracket(half + margin)[1]
-    return Counter(low, high, pairs.most_frequent(half, known), split.halves.device)
 
 
 def _number(bits: int) -> float:

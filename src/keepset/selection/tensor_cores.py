@@ -44,7 +44,7 @@ class Shape:
     """Whether the small products have a sum of their own."""
 
 
-SIMILARITIES, DISTANCES = Shape(), Shape()
+SIMILARITIES, DISTANCES = Shape(apart=False), Shape()
 LARGE = (9, 10)  # compute capabilities of GPUs (Hopper, Blackwell) whose multiprocessors have room for three stages
 
 

@@ -215,14 +215,8 @@ def distances_tile(
 
 
 @jit
-def near_row(
-    distances, first, column_count, reach, found, capacity, out, low, span, shift, tie, counts, below, tied,
-    WIDTH: tl.constexpr, SPREAD: tl.constexpr, COUNTING: tl.constexpr, TIES: tl.constexpr,
-):  # fmt: skip
-    """out[row, :]: in any order, those of a row's distances that are no larger than its reach; found[row]: how many.
-
-    COUNTING: pairs are counted on the way, as `count_tile` does; the first row is that of point `first`.
-    """
+def near_row(distances, column_count, reach, found, capacity, out, WIDTH: tl.constexpr):
+    """out[row, :]: in any order, those of a row's distances that are no larger than its reach; found[row]: how many."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     values = tl.load(distances + row * column_count + column, mask=column < column_count, other=float("inf"))
@@ -230,18 +224,6 @@ def near_row(
     one = inside.to(tl.int32)
     place = tl.cumsum(one, axis=0) - one + tl.atomic_add(found + row, tl.sum(one, axis=0), sem="relaxed")
     tl.store(out + row * capacity + place, values, mask=inside & (place < capacity))
-    if COUNTING:
-        bits = values.to(tl.int32, bitcast=True)
-        pair = (column > first + row) & (column < column_count)
-        smaller = tl.sum((pair & (bits < low)).to(tl.int32), axis=0)
-        tl.atomic_add(below + row % SPREAD, smaller.to(tl.int64), sem="relaxed")
-        if TIES:
-            equal = tl.sum((pair & (bits == tie)).to(tl.int32), axis=0)
-            tl.atomic_add(tied + row % SPREAD, equal.to(tl.int64), sem="relaxed")
-            pair = pair & (bits != tie)
-        beyond = (bits - low).to(tl.uint32, bitcast=True)
-        full = tl.full((WIDTH,), 1, dtype=tl.int64)
-        tl.atomic_add(counts + (beyond >> shift), full, mask=pair & (beyond < span), sem="relaxed")
 
 
 @jit
