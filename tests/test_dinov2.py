@@ -94,6 +94,15 @@ def test_dinov2__is_the_normalised_class_token_of_the_model(saved: Path) -> None
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_dinov2__on_a_gpu_in_bfloat16_nearly_the_same(saved: Path) -> None:
+    expected, found = dinov2(IMAGES, settings(saved)), dinov2(IMAGES.cuda(), settings(saved))
+    assert found.is_cuda
+    assert found.dtype == torch.float32
+    assert torch.cosine_similarity(found.cpu(), expected).min() > 0.99
+    assert not torch.equal(found.cpu(), expected), "bfloat16 rounds"
+
+
 @pytest.mark.parametrize("size", [14, 56])
 def test_prepared__resizes_as_pillow_does(size: int) -> None:
     found = prepared(IMAGES[:1], size)[0, 1] * 0.224 + 0.456
