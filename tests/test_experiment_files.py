@@ -18,6 +18,11 @@ from keepset.views.cache import Recipe
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "experiments").glob("*.toml"))
 COST = re.compile(r"^# ([\d,]+) runs of ([\d,]+) steps: ([\d,]+) steps in all; with --preset fast ([\d,]+)\.$", re.M)
+HOURS = re.compile(
+    r"^# On one H200, eight side by side: ([\d.]+) GPU hours; with --preset fast ([\d.]+)\.$", re.M
+)
+# milliseconds a step of a run, by learner and by the side of an image, as docs/performance.md tells
+RATES = {("er", 32): 0.565, ("er-ace", 32): 0.617, ("er-ace-star", 32): 1.928, ("er", 64): 1.364, ("er-ace", 64): 1.364}
 
 CAPACITIES = [100, 300, 500, 1000, 2000]
 LARGE = [*CAPACITIES, 4000, 5000]
@@ -64,12 +69,17 @@ def test_file__begins_with_what_it_costs(file: Path) -> None:
     total = sum(run.steps for run in runs)
     assert {run.steps for run in runs} == {told[1]}
     assert told == [len(runs), told[1], total, total // 10]
+    sides = {"cifar100": 32, "tinyimagenet": 64}
+    hours = sum(run.steps * RATES[run.config.learner, sides[run.config.data.name]] for run in runs) / 3.6e6
+    found = HOURS.search(text)
+    assert found, "a comment with GPU hours"
+    assert [float(number) for number in found.groups()] == pytest.approx([hours, hours / 10], abs=0.0501)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_file__has_a_fast_twin_and_its_seeds(file: Path) -> None:
-    """Five, or eight where small differences are looked for."""
-    runs, seeds = runs_of(file), 8 if file.stem.startswith("past_mers") else 5
+    """Five, or eight where small differences are looked for, or three to have it sooner."""
+    runs, seeds = runs_of(file), 8 if file.stem.startswith("past_mers") else 3 if file.stem.startswith("claims") else 5
     assert {run.config.train.epochs for run in runs} == {100}
     one = read_grids([file], "fast", {"seed": 0}).runs
     assert {run.config.train.epochs for run in one} == {10}
@@ -80,7 +90,7 @@ def test_file__has_a_fast_twin_and_its_seeds(file: Path) -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_file__seeds_change_fastest(file: Path) -> None:
     """Runs of one seed would wait for each other in the first episode."""
-    assert [run.config.seed for run in runs_of(file)[:5]] == [0, 1, 2, 3, 4]
+    assert [run.config.seed for run in runs_of(file)[:3]] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: "-".join(map(str, table)))
