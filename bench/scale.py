@@ -33,6 +33,7 @@ from pools import make_pool
 
 PATIENCE = 900  # seconds after which a peer is stopped
 CUDA = torch.cuda.is_available()
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")  # told apart by the colour-blind too
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"weights": "inverse"},
@@ -244,11 +245,16 @@ def draw(rows: Sequence[tuple[int, int, float]], path: Path) -> None:
     mpl.use("agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(5, 3.5), layout="constrained")
-    for budget in sorted({budget for _, budget, _ in rows}):
+    figure, axes = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
+    looks = zip(sorted({budget for _, budget, _ in rows}), COLOURS, "osD^v", strict=False)
+    for budget, colour, marker in looks:
         line = [(count, seconds) for count, own_budget, seconds in rows if own_budget == budget]
-        axes.loglog(*zip(*line, strict=True), marker="o", label=f"{budget} picks")
+        axes.loglog(*zip(*line, strict=True), marker=marker, color=colour, label=f"{budget} picks")
     axes.set(xlabel="points", ylabel="seconds", title="Exact cover of two views, without the matrix")
+    sizes = sorted({count for count, _, _ in rows})
+    axes.set_xticks(sizes, [f"{count:,}" for count in sizes])
+    axes.set_yticks([1, 10, 100], ["1", "10", "100"])
+    axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     figure.savefig(path, dpi=150)
