@@ -26,7 +26,7 @@ import torch
 import keepset
 from keepset.selection.geometry import cloud
 from keepset.selection.kernels import kernel
-from keepset.selection.room import in_words
+from keepset.selection.room import free_bytes, in_words
 from keepset.selection.streaming import COLUMNS, ROWS, ExactSearch, Kernel, row_sums
 from peers import PEERS
 from pools import make_pool
@@ -128,7 +128,7 @@ def show(name: str, cost: Cost) -> None:
 
 
 def peers(points: int, budget: int) -> None:
-    memory = int(0.9 * keepset.plan(points, 512, budget).free)
+    memory = int(0.9 * free_bytes(torch.device("cpu")))  # nothing is computed here: threads would not live in a child
     print(f"{points:,} points, {budget} picks; stopped after {PATIENCE} s, limited to {in_words(memory)}")
     print("| | seconds | most memory | |\n| --- | ---: | ---: | --- |")
     for peer in PEERS:
