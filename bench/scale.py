@@ -82,10 +82,16 @@ def measured(work: Callable[[], str], patience: float = 10**6, memory: int | Non
     process = multiprocessing.get_context("fork").Process(target=child)
     process.start()
     answered = ours.poll(patience)
-    seconds, most, words = ours.recv() if answered else (patience, 0, f"stopped after {patience} s")
+    seconds, most, words = ours.recv() if answered else (patience, held(process.pid), f"stopped after {patience} s")
     process.kill()
     process.join()
     return Cost(seconds, most, words)
+
+
+def held(process: int | None) -> int:
+    """The most memory that a living process has held."""
+    lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 # ---------------------------------------------------------------- one pool
