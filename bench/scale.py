@@ -3,6 +3,7 @@
 python bench/scale.py [--points 50000] [--budget 100] [--memory 4GB] [--best-of 5]   against one pass
 python bench/scale.py --peers                                           other libraries on the same pool, with limits
 python bench/scale.py --agree 20000 [--methods mers]                    dense and streamed picks, in every option
+python bench/scale.py --neighbours 50000 200000                         of a sample of points, by faiss and without
 python bench/scale.py --grow 50000 100000 200000 --plot growth.png      two views of 512 and 768 columns, a table
 
 Every figure is of a process of its own: its seconds, and the most memory that it held.
@@ -27,6 +28,8 @@ import keepset
 from keepset.selection.geometry import cloud
 from keepset.selection.kernels import kernel
 from keepset.selection.room import free_bytes, in_words
+from keepset.selection.sampled import Scales, nearest_by_faiss
+from keepset.selection.scales import euclidean, neighbours
 from keepset.selection.streaming import COLUMNS, ROWS, ExactSearch, Kernel, row_sums
 from peers import PEERS
 from pools import make_pool
@@ -148,6 +151,27 @@ def peers(points: int, budget: int) -> None:
                 return f"{time.perf_counter() - begin:.1f} s, coverage {reached:.4f}"
 
             show(peer.name, measured(work, PATIENCE, memory))
+
+
+def neighbours_of_a_sample(sizes: Sequence[int]) -> None:
+    print(
+        "the neighbours of 4,096 points among all, 512 columns, best of three\n| points | k | all distances, s | faiss, s |"
+    )
+    print("| ---: | ---: | ---: | ---: |")
+    for count in sizes:
+        points = cloud(make_pool("80 clumps", count).points)
+        for k in (20, count // 100):
+            found = Scales(points, k)
+            if found.sample is None:
+                raise SystemExit("a sample is taken of more than 20,000 points")
+            best = [float("inf")] * 2
+            for _ in range(3):
+                ways = (found._rows(found.sample), nearest_by_faiss(points, found.sample, k + 1))
+                for place, blocks in enumerate(ways):
+                    begin = time.perf_counter()
+                    neighbours(blocks, k, euclidean)
+                    best[place] = min(best[place], time.perf_counter() - begin)
+            print(f"| {count:,} | {k:,} | {best[0]:.2f} | {best[1]:.2f} |", flush=True)
 
 
 # ---------------------------------------------------------------- the same picks
@@ -280,6 +304,7 @@ if __name__ == "__main__":
     parser.add_argument("--memory", type=byte_count, default=4 * 10**9)
     parser.add_argument("--best-of", type=int, default=5, help="times that it is run")
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--neighbours", type=int, nargs="+", metavar="POINTS", help="by faiss, and without")
     parser.add_argument("--agree", type=int, metavar="POINTS")
     parser.add_argument("--methods", nargs="+", default=["mers", "maxherding", "mers-probcover", "probcover"])
     parser.add_argument("--grow", type=int, nargs="+", metavar="POINTS")
@@ -289,6 +314,8 @@ if __name__ == "__main__":
         agreement(given.agree, given.budget[0], given.methods)
     elif given.grow:
         growth(given.grow, given.budget, given.plot)
+    elif given.neighbours:
+        neighbours_of_a_sample(given.neighbours)
     elif given.peers:
         peers(given.points, given.budget[0])
     else:

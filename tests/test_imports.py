@@ -46,6 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 # what a room may import from outside, besides the standard library
 OUTSIDE: dict[str, set[str]] = {
+    "selection": {"numpy", "torch", "faiss"},
     "cluster": {"ray"},
     "distributed": {"numpy", "torch", "pyarrow"},
     "buffer": {"numpy", "torch", "safetensors"},

@@ -268,6 +268,32 @@ def test_scales__of_a_sample_are_near_and_say_so(method: str, monkeypatch: pytes
     assert not exact.notes
 
 
+@pytest.mark.parametrize("k", [1, 20, 599])
+def test_scales__neighbours_by_faiss_are_those_of_all_distances(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(sampled, "EXACT", 500)
+    monkeypatch.setattr(sampled, "SAMPLED", 256)
+    view = make_views(600)["clumped"].float()
+    view[100:140] = view[7]  # copies, at a distance of exactly 0
+    found = sampled.Scales(cloud(view), k)
+    monkeypatch.setattr(sampled, "find_spec", lambda _: None)
+    expected = sampled.Scales(cloud(view), k)
+    near, plain = found._near(found.sample), expected._near(expected.sample)
+    for name in ("mean", "nearest", "median"):
+        torch.testing.assert_close(getattr(near, name), getattr(plain, name), rtol=1e-4, atol=1e-4)
+        assert torch.equal(getattr(near, name) == 0, getattr(plain, name) == 0)
+    assert (near.nearest == 0).any()
+
+
+def test_scales__faiss_is_asked_where_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(sampled, "EXACT", 500)
+    monkeypatch.setattr(sampled.Scales, "_rows", None)  # not needed
+    for rule in ("printed", "inverse", "density"):
+        assert sampled.Scales(cloud(make_views(600)["clumped"].float()), 20).weight(rule) is not None
+    assert sampled.Scales(cloud(make_views(600)["clumped"].float()), 20).bandwidth("knn", "euclidean") > 0
+
+
 def test_scales__the_standard_error_is_the_spread_over_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over 40 sets of points the medians of samples lie about their own medians as the notes say."""
     monkeypatch.setattr(sampled, "EXACT", 500)
