@@ -154,10 +154,8 @@ def peers(points: int, budget: int) -> None:
 
 
 def neighbours_of_a_sample(sizes: Sequence[int]) -> None:
-    print(
-        "the neighbours of 4,096 points among all, 512 columns, best of three\n| points | k | all distances, s | faiss, s |"
-    )
-    print("| ---: | ---: | ---: | ---: |")
+    print("the neighbours of 4,096 points among all, 512 columns, best of three")
+    print("| points | k | all distances, s | faiss, s |\n| ---: | ---: | ---: | ---: |")
     for count in sizes:
         points = cloud(make_pool("80 clumps", count).points)
         for k in (20, count // 100):
