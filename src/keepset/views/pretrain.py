@@ -97,6 +97,8 @@ class Pretrainer:
         rule = Rule(settings.momentum, settings.eta, settings.weight_decay, settings.clip)
         compiling = settings.compile and images.is_cuda
         self.optimiser = LARS(self.network.parameters(), rule, compiling=compiling)
+        if compiling:
+            aside.set_aside(self.network)
         self._forward = compiled(_loss, compiling, aside=True)
         self.epoch, self.capture = 0, images.is_cuda
         self.batch = min(settings.batch, len(images))
@@ -215,7 +217,6 @@ def _network(images: Tensor, settings: Pretraining, method: Method) -> Classifie
     network.to(images.device)
     if images.is_cuda:  # the layout of the tensor cores
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        aside.set_aside(network)
     return network
 
 
