@@ -97,6 +97,14 @@ def test_run_hash__covers_what_changes_the_numbers(change: dict[str, Any]) -> No
     assert run_hash(make_config(flags={"device": "cpu", **change})) != run_hash(make_config(flags={"device": "cpu"}))
 
 
+@pytest.mark.parametrize("name", ["er-ace", "mir", "er-star", "mir-star"])
+@pytest.mark.parametrize("setting", ["star_gamma", "star_noise", "mir_candidates", "memory_batch"])
+def test_run_hash__settings_of_other_learners_do_not_count(name: str, setting: str) -> None:
+    configs = [make_config(flags={"learner": name, "learning": {setting: value}}) for value in (2, 3)]
+    read = setting == "memory_batch" or setting.split("_")[0] in name.split("-")
+    assert (run_hash(configs[0]) != run_hash(configs[1])) == read
+
+
 def test_run_hash__every_setting_of_a_rule_of_point_weights() -> None:
     rules: list[dict[str, Any]] = [
         {"point_weights": "purity"},

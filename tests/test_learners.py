@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from keepset.learning import LEARNERS, Batch, Learner, LearnerSettings, learner
+from keepset.learning.ascent import divergence
 from keepset.learning.er import er
 from keepset.learning.er_ace import er_ace
 from keepset.learning.mir import highest, interference
 from keepset.learning.resnet import small_net
-from keepset.learning.star import divergence, random_directions, star, star_gradients
+from keepset.learning.star import random_directions, star, star_gradients
 from keepset.learning.step import cross_entropy, logits_at, masked
 
 CLASSES = 6
@@ -327,7 +328,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> list[Weights]:
         calls.append({name: weight.detach().clone() for name, weight in weights.items()})
         return logits_at(model, weights, images, moves_statistics)
 
-    monkeypatch.setattr("keepset.learning.star.logits_at", recorded)
+    monkeypatch.setattr("keepset.learning.ascent.logits_at", recorded)
     return calls
 
 
@@ -367,14 +368,14 @@ def test_star__moves_each_matrix_by_its_share_along_the_gradient_and_vectors_not
             assert torch.equal(worst[name], weights[name])
             continue
         norm, shift = float(weights[name].norm()), worst[name] - weights[name]
-        assert float((beside[name] - weights[name]).norm()) == pytest.approx(0.01 * norm, rel=1e-6)
+        assert float((beside[name] - weights[name]).norm()) == pytest.approx(0.01 * norm, rel=2e-3)
         assert float(shift.norm()) == pytest.approx(0.05 * norm, rel=1e-9)
         torch.testing.assert_close(shift / shift.norm(), slope / slope.norm(), rtol=1e-6, atol=1e-8)
 
 
 def test_star__gradient_is_that_of_finite_differences_at_the_moved_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, model = spy(monkeypatch), make_model()
-    batch, settings = memory_that_is_known(model), LearnerSettings(star_gamma=0.05)
+    batch, settings = memory_that_is_known(model), LearnerSettings(star_gamma=0.05, star_noise=1e-3)
     loss, found = star_gradients(model, batch, SEEN, random_directions(model, seeded(0)), settings)
     _, _, worst = calls
     with torch.no_grad():
@@ -436,28 +437,31 @@ def test_star__gradients_and_losses_add_up(name: str) -> None:
     assert_close(grads(model), {key: grad + steady[key] for key, grad in grads(plain).items()})
 
 
-def test_star_gradients__moves_statistics_only_if_asked() -> None:
+@pytest.mark.parametrize(("star_noise", "forwards"), [(0, 2), (1e-3, 3)])
+def test_star_gradients__moves_statistics_only_if_asked(star_noise: float, forwards: int) -> None:
     model = make_model()
     batch, noise = memory_that_is_known(model), random_directions(model, seeded(0))
     before = state(model)
-    star_gradients(model, batch, SEEN, noise, LearnerSettings())
+    star_gradients(model, batch, SEEN, noise, LearnerSettings(star_noise=star_noise))
     assert same(state(model), before)
     set_far_off(model)
-    star_gradients(model, batch, SEEN, noise, LearnerSettings(star_moves_statistics=True))
-    assert times_moved(model) == 3
+    star_gradients(model, batch, SEEN, noise, LearnerSettings(star_noise=star_noise, star_moves_statistics=True))
+    assert times_moved(model) == forwards
     assert all(torch.equal(weight, before[name]) for name, weight in model.named_parameters())
 
 
 def test_star_gradients__under_autocast_the_same_worst_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bfloat16 the worst direction would be rounding noise; the gradient there is as good as any in bfloat16."""
+    """From noise, in bfloat16, it would be rounding noise; the gradient there is as good as any in bfloat16."""
     calls, model = spy(monkeypatch), make_model().float()
     batch = memory_that_is_known(make_model())
     batch, noise = Batch(batch.images.float(), batch.labels), random_directions(model, seeded(0))
-    _, plain = star_gradients(model, batch, SEEN, noise, LearnerSettings())
+    settings = LearnerSettings(star_noise=1e-3)
+    _, plain = star_gradients(model, batch, SEEN, noise, settings)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        _, found = star_gradients(model, batch, SEEN, noise, LearnerSettings())
+        _, found = star_gradients(model, batch, SEEN, noise, settings)
     assert len(calls) == 6
-    assert all(same(before, after) for before, after in zip(calls[:3], calls[3:], strict=True))
+    for before, after in zip(calls[:3], calls[3:], strict=True):
+        torch.testing.assert_close(after, {name: weight.to(after[name]) for name, weight in before.items()})
     first, second = (torch.cat([slope.flatten() for slope in slopes.values()]) for slopes in (plain, found))
     assert not torch.equal(first, second)
     assert float(torch.cosine_similarity(first, second, dim=0)) > 0.99
@@ -538,6 +542,7 @@ def test_learner__unknown_name_gets_the_nearest(name: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["memory_batch", "mir_candidates", "star_gamma", "star_lambda", "star_noise", "rate"])
-def test_learner_settings__out_of_range_names_the_argument(field: str) -> None:
+@pytest.mark.parametrize("value", [-1, math.nan])
+def test_learner_settings__out_of_range_names_the_argument(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=field):
-        replace(LearnerSettings(), **{field: 0})  # type: ignore[arg-type]
+        replace(LearnerSettings(), **{field: value})  # type: ignore[arg-type]

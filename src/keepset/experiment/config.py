@@ -18,6 +18,7 @@ import torch
 from ..checks import check_choice, check_range, nearest_name
 from ..data import DataSettings, content
 from ..learning import LearnerSettings, learner
+from ..learning.learner import unused_settings
 from ..learning.models import MODELS
 from ..learning.trainer import TrainSettings
 from ..selection.api import ALIASES, SELECTORS
@@ -27,6 +28,7 @@ from ..views import PRESETS as VIEW_PRESETS
 from ..views.encoders import Settings, without_mirroring
 
 NUMBERS = 3  # raised with each changelog entry under Numbers: results of different numbers never share a folder
+STAR_NUMBERS = 4  # those of STAR alone, so that what it does not touch stays what it was
 DEVICES = ("cpu", "cuda")
 QUOTAS = ("adaptive", "fixed")
 
@@ -153,7 +155,9 @@ def identity(config: RunConfig) -> dict[str, Any]:
     plain["selector"] = config.method_and_view()[0]
     del plain["data"]["folder"]
     plain["data"]["name"] = content(config.data)
-    plain["numbers"] = NUMBERS
+    for name in unused_settings(config.learner):
+        del plain["learning"][name]
+    plain["numbers"] = STAR_NUMBERS if config.learner.endswith("-star") else NUMBERS
     return json.loads(json.dumps(plain, default=str))  # type: ignore[no-any-return]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from ..checks import check_choice
 from .er import er
 from .er_ace import er_ace
@@ -10,7 +12,7 @@ from .mir import mir
 from .star import star
 from .step import Batch, Gradients, Learner, LearnerSettings, masked
 
-__all__ = ["LEARNERS", "Batch", "Gradients", "Learner", "LearnerSettings", "learner", "masked"]
+__all__ = ["LEARNERS", "Batch", "Gradients", "Learner", "LearnerSettings", "learner", "masked", "unused_settings"]
 
 LEARNERS: dict[str, str] = {
     "finetune": "the new images alone, nothing replayed: the lower bound",
@@ -38,6 +40,16 @@ def learner(name: str, settings: LearnerSettings | None = None) -> Learner:
     rate = settings.rate if settings.rate is not None else RATES.get(name, OTHER_RATE)
     wrapped = _plain(name.removesuffix("-star"), settings, rate)
     return star(wrapped, settings) if name.endswith("-star") else wrapped
+
+
+def unused_settings(name: str) -> tuple[str, ...]:
+    """The settings that are not read by the learner of that name, and do not make a run of it another run.
+
+    >>> unused_settings("mir-star")
+    ()
+    """
+    mine = {"star": name.endswith("-star"), "mir": name.startswith("mir")}
+    return tuple(field.name for field in fields(LearnerSettings) if not mine.get(field.name.partition("_")[0], True))
 
 
 def _plain(name: str, settings: LearnerSettings, rate: float) -> Learner:

@@ -72,8 +72,8 @@ class LearnerSettings:
     """STAR: how far a weight tensor is moved, relative to its norm (γ)."""
     star_lambda: float = 0.1
     """STAR: the weight of the divergence (λ)."""
-    star_noise: float = 1e-3
-    """STAR: how far from the weights the ascent starts, relative to each tensor's norm."""
+    star_noise: float = 0.0
+    """STAR: how far from the weights the ascent starts, relative to each tensor's norm; 0: ever less far, the limit."""
     star_moves_statistics: bool = False
     """STAR: whether its forwards move the running statistics of batch-norm."""
     rate: float | None = None
@@ -82,8 +82,10 @@ class LearnerSettings:
     def __post_init__(self) -> None:
         for name in ("memory_batch", "mir_candidates"):
             check_range(name, getattr(self, name), 1, LARGEST, "images a step")
-        for name in ("star_gamma", "star_lambda", "star_noise"):
+        for name in ("star_gamma", "star_lambda"):
             positive_number(name, getattr(self, name))
+        if not 0 <= self.star_noise < float("inf"):
+            raise ValueError(f"star_noise must be 0 (the limit) or a positive number, got {self.star_noise!r}")
         if self.rate is not None:
             positive_number("rate", self.rate)
 
@@ -177,7 +179,7 @@ def logits_at(
     return logits
 
 
-def add_gradients(model: nn.Module, gradients: Mapping[str, Tensor]) -> None:
+def add_gradients(model: nn.Module, gradients: Mapping[str, Tensor], compiling: bool = False) -> None:
     """Add to `.grad`, by the weights' names; in one go, but for those laid out otherwise."""
     sums, added = [], []
     for name, weight in model.named_parameters():
@@ -191,4 +193,8 @@ def add_gradients(model: nn.Module, gradients: Mapping[str, Tensor]) -> None:
         else:
             weight.grad.add_(gradients[name])
     if sums:
-        torch._foreach_add_(sums, added)
+        compiled(_add, compiling, small=True)(sums, added)
+
+
+def _add(sums: list[Tensor], added: list[Tensor]) -> None:
+    torch._foreach_add_(sums, added)
