@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from keepset.embed import embed
-from keepset.learning import fleet, learner
+from keepset.learning import LearnerSettings, fleet, learner
 from keepset.learning.augment import augment, draw_crops, normalise
 from keepset.learning.resnet import resnet18
 from keepset.learning.step import Batch
@@ -34,6 +34,7 @@ BEST_OF = 5
 CLASSES = 20
 CUDA = torch.cuda.is_available()
 IMAGES, STEPS = (2000, 50) if CUDA else (400, 20)
+FEW = 10  # steps of a loop that launches its kernels one by one
 EAGER, CAPTURED, COMPILED = Engine(False, False), Engine(True, False), Engine(True, True)
 WAYS = {"eager": EAGER, "captured": CAPTURED, "compiled": COMPILED}
 USUAL, SEVERAL = "usual", ("captured", "compiled")
@@ -59,9 +60,9 @@ def trainer_of(name: str, width: int, engine: Engine, data: Material, seed: int)
     return trainer
 
 
-def seconds_a_run_step(trainers: Sequence[Trainer]) -> float:
+def seconds_a_run_step(trainers: Sequence[Trainer], steps: int = STEPS) -> float:
     """The best of five, all of them advancing together; their epochs must have begun."""
-    return 1 / max(fleet.run_steps_a_second(trainers, STEPS) for _ in range(BEST_OF))
+    return 1 / max(fleet.run_steps_a_second(trainers, steps) for _ in range(BEST_OF))
 
 
 # ---------------------------------------------------------------- a GPU
@@ -111,7 +112,7 @@ def measured(
     torch.cuda.synchronize()
     memory = (torch.cuda.memory_reserved() - before) / len(trainers)
     for number in numbers:
-        yield number, seconds_a_run_step(trainers[:number]), memory
+        yield number, seconds_a_run_step(trainers[:number], STEPS if how in SEVERAL else FEW), memory
     if profile is not None and how == "compiled":
         write_profile(trainers[0], profile.with_suffix(f".{name}.{width}.txt"))
 
@@ -150,9 +151,9 @@ class Network(nn.Module):
 
 
 def usual_loop(name: str, width: int, data: Material) -> float:
-    """Seconds a step of the loop as it is usually written, the best of five."""
+    """Seconds a step of the loop as it is usually written, the best of five; STAR with three forwards."""
     model = Network(resnet18(CLASSES, width, generator=0)).to(data.images.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    chosen, generator = learner(name), torch.Generator().manual_seed(0)
+    chosen, generator = learner(name, LearnerSettings(star_noise=1e-3)), torch.Generator().manual_seed(0)
     gradients = chosen.prepare(model, generator)
     optimiser = torch.optim.SGD(model.parameters(), chosen.rate, momentum=0.9, weight_decay=2e-4, nesterov=True)
     seen = torch.ones(CLASSES, dtype=torch.bool, device=data.images.device)
@@ -175,9 +176,9 @@ def usual_loop(name: str, width: int, data: Material) -> float:
     best = float("inf")
     for _ in range(BEST_OF):
         begin = time.perf_counter()
-        for _ in range(STEPS // 2):
+        for _ in range(FEW):
             step()
-        best = min(best, (time.perf_counter() - begin) / (STEPS // 2))
+        best = min(best, (time.perf_counter() - begin) / FEW)
     return best
 
 
