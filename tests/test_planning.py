@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
 import keepset
-from keepset.selection import planning
+from keepset.selection import planning, soft
+from keepset.selection.kept import KeptSearch, kept_bytes
 from keepset.selection.planning import COVERS, passes, plan
 
 
 @pytest.fixture(autouse=True)
 def fixed_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten nanoseconds a similarity and a nanosecond for neighbours, whatever the machine is doing."""
+    """Ten nanoseconds a similarity, one for neighbours, 0.1 for one kept, whatever the machine is doing."""
     monkeypatch.setattr(planning, "value_seconds", lambda _size, _device: 1e-8)
     monkeypatch.setattr(planning, "neighbour_seconds", lambda _k, _device: 1e-9)
+    monkeypatch.setattr(planning, "kept_seconds", lambda: 1e-10)
 
 
 @pytest.mark.parametrize("method", COVERS)
@@ -57,6 +60,38 @@ def test_plan__a_million_points_by_hand(monkeypatch: pytest.MonkeyPatch) -> None
     assert "hours" in str(found)
 
 
+def test_plan__similarities_that_are_kept_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50,000 points in 4 GB: 48 strips of 1,024 rows and one of 848, from the diagonal on, in two bytes each."""
+    monkeypatch.setattr(planning, "free_bytes", lambda _device: 10**10)
+    found = plan(50_000, [512, 768], 100, device="cpu", memory=4 * 10**9)
+    assert found.way == "streamed"
+    assert found.kept == 50_000**2 + 48 * 1024**2 + 848**2
+    assert found.bytes == found.kept + 4 * 50_000 * (1280 + 16) + 2**26
+    scales = 5e4 * 8192 * (0.5 * 2e-8 + 2e-8 + 2e-9)
+    computed, read = planning.kept_passes(100, 50_000)
+    assert 0.5 < computed < 1
+    assert found.seconds == pytest.approx(scales + 2.5e9 * computed * 2e-8 + found.kept / 2 * read * 1e-10 + 0.3)
+    assert "2.55 GB of similarities kept in 16 bits" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("method", "search"),
+    [*((method, "exact") for method in COVERS), ("mers", "stochastic"), ("maxherding", "stochastic")],
+)
+@pytest.mark.parametrize("fusion", ["sum-then-max", "max-then-sum"])
+@pytest.mark.parametrize("fewer", [0, 1])
+def test_plan__tells_whether_select_keeps_similarities(method: str, fusion: str, fewer: int, search: str) -> None:
+    views = {name: torch.randn(400, 6, generator=torch.Generator().manual_seed(size)) for size, name in enumerate("ab")}
+    kernels = 2 if method == "mers" and fusion == "max-then-sum" else 1
+    options: dict[str, Any] = {"method": method, "fusion": fusion, "search": search}
+    options["memory"] = kept_bytes(400, kernels) - fewer
+    with mock.patch.object(soft, "KeptSearch", wraps=KeptSearch) as begin:
+        keepset.select(views, 3, **options)
+    told = plan(400, [6, 6], 3, **options)
+    assert bool(told.kept) == begin.called == (fewer == 0 and search == "exact" and "probcover" not in method)
+    assert ("kept in 16 bits" in str(told)) == begin.called
+
+
 def test_plan__one_view_methods_look_at_the_first_view_alone() -> None:
     assert plan(10**5, [64, 999], 5, method="maxherding") == plan(10**5, 64, 5, method="maxherding")
 
@@ -85,3 +120,4 @@ def test_rates__are_measured_and_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     assert 1e-11 < planning.value_seconds(16, "cpu") < 1e-5
     assert planning.value_seconds(16, "cpu") == planning.value_seconds(16, "cpu")
     assert 1e-11 < planning.neighbour_seconds(5, "cpu") < 1e-5
+    assert 1e-12 < planning.kept_seconds() < 1e-6

@@ -13,12 +13,13 @@ import torch
 from ..checks import check_range
 from . import tensor_cores
 from .geometry import cloud, distances
+from .kept import FIRST, UNIT, keeps, kept_bytes
 from .kernels import kernel
 from .options import Cover
 from .room import SHARE, free_bytes, in_words, matrix_bytes
 from .sampled import EXACT, SAMPLED
 from .scales import euclidean, neighbour_count, neighbours
-from .streaming import row_sums
+from .streaming import COLUMNS, row_sums
 from .tensor_core_scales import WRITTEN
 from .tensor_cores import STEP
 
@@ -41,7 +42,7 @@ class Plan:
     way: str
     """`dense`, `streamed`, `stochastic`, or `distributed` where the points themselves do not fit."""
     bytes: int
-    """Memory beside the views as they were passed."""
+    """Memory beside the views as they were passed, `kept` among it."""
     seconds: float
     """By the rates of this machine, measured now; good to a factor of two or so."""
     matrix: int
@@ -52,10 +53,13 @@ class Plan:
     budget: int
     method: str
     device: str
+    kept: int = 0
+    """Bytes of the similarities that a streamed search keeps, in sixteen bits."""
 
     def __str__(self) -> str:
+        keeps = f", {in_words(self.kept)} of similarities kept in 16 bits" if self.kept else ""
         lines = [
-            f"{self.method}, {self.budget:,} of {self.points:,} points on {self.device}: {_WORDS[self.way]}",
+            f"{self.method}, {self.budget:,} of {self.points:,} points on {self.device}: {_WORDS[self.way]}{keeps}",
             f"memory   {in_words(self.bytes)} beside the views ({in_words(self.free)} free); "
             f"the matrix of all distances would be {in_words(self.matrix)}",
             f"time     about {_duration(self.seconds)}",
@@ -108,8 +112,13 @@ def plan(
     free = free_bytes(place)
     matrix = matrix_bytes(count, len(sizes), FLOAT, hard=hard, separate=fusion == "max-then-sum")
     way, needed = _way(count, sizes, cover, matrix, free, place)
-    seconds = _seconds(way, count, sizes, budget, cover, hard, place)
-    return Plan(way, needed, seconds, matrix, free, count, budget, method, place.type)
+    kept = 0
+    if way == "streamed" and place.type == "cpu" and not hard:
+        kernels = len(sizes) if fusion == "max-then-sum" else 1
+        if keeps(count, kernels, FLOAT * count * sum(sizes), memory, free):
+            kept = kept_bytes(count, kernels)
+    seconds = _seconds(way, count, sizes, budget, cover, hard, place, kept)
+    return Plan(way, needed + kept, seconds, matrix, free, count, budget, method, place.type, kept)
 
 
 def _way(
@@ -128,7 +137,7 @@ def _way(
 
 
 def _seconds(
-    way: str, count: int, sizes: Sequence[int], budget: int, cover: Cover, hard: bool, device: torch.device
+    way: str, count: int, sizes: Sequence[int], budget: int, cover: Cover, hard: bool, device: torch.device, kept: int
 ) -> float:
     near = neighbour_count(count, budget) if count > 1 else 0
     rows = count if count <= EXACT or device.type != "cpu" or way == "dense" else 2 * SAMPLED
@@ -143,12 +152,23 @@ def _seconds(
         return scales + 2 * count * count * values
     if way == "stochastic":
         return scales + count * count * math.log(1 / cover.epsilon) * values + budget * PICK
+    if kept:
+        computed, read = kept_passes(budget, count)
+        return scales + count * count * computed * values + kept / 2 * read * kept_seconds() + budget * PICK
     return scales + count * count * passes(budget) * values + budget * PICK
 
 
 def passes(budget: int) -> float:
     """How often a streamed search computes the kernel, as seen on pools with and without clumps: 5 for 100 picks."""
     return 0.5 + 1.05 * math.log(budget + 1)
+
+
+def kept_passes(budget: int, count: int) -> tuple[float, float]:
+    """How often one that keeps similarities computes the kernel, and how often it reads what is kept, as seen there.
+
+    A few rows take three times as long as their share of many.
+    """
+    return 0.5 + 0.06 * math.log(budget + 1) + 3 * FIRST * budget / count, 10 + 12 * math.log(budget + 1)
 
 
 @functools.lru_cache
@@ -170,6 +190,14 @@ def value_seconds(size: int, device: str) -> float:
         row_sums(similar(distances(some, points)).sub_(0.1).clamp_(min=0), None)
 
     return _best(work, device) / (rows * columns)
+
+
+@functools.lru_cache
+def kept_seconds() -> float:
+    """Seconds to read one similarity that is kept."""
+    tile = torch.randint(UNIT, (COLUMNS, COLUMNS), dtype=torch.int16, generator=torch.Generator().manual_seed(0))
+    low = torch.full((COLUMNS,), UNIT // 2, dtype=torch.int16)
+    return _best(lambda: torch.clamp(tile, low, low + 1).sum(1, dtype=torch.int32), "cpu") / tile.numel()
 
 
 @functools.lru_cache

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .geometry import Cloud, cloud
 from .greedy import Picks
+from .kept import keeps
 from .options import Cover
 from .result import Selection
 from .room import SHARE, free_bytes, matrix_bytes
@@ -31,6 +32,8 @@ class Problem:
     worth: Tensor
     streams: bool
     """Whether the matrix is done without."""
+    keeps: bool = False
+    """Whether similarities are kept in sixteen bits then."""
     notes: list[str] = field(default_factory=list)
     _clouds: dict[int, Cloud] = field(default_factory=dict)
 
@@ -108,7 +111,9 @@ def make_problem(views: dict[str, Tensor], budget: int, start: Tensor, cover: Co
     k = neighbour_count(count, budget + len(start)) if cover.neighbours is None else int(cover.neighbours)
     wide = torch.float64 if any(view.dtype == torch.float64 for view in views.values()) else torch.float32
     given = [view.to(wide) for view in views.values()]
-    return Problem(names, given, start, budget, cover, k, cover.worth(count), _streams(given, cover, hard))
+    streams = _streams(given, cover, hard)
+    keeps = streams and not hard and _keeps(given, cover)
+    return Problem(names, given, start, budget, cover, k, cover.worth(count), streams, keeps)
 
 
 def _streams(views: Sequence[Tensor], cover: Cover, hard: bool) -> bool:
@@ -118,6 +123,15 @@ def _streams(views: Sequence[Tensor], cover: Cover, hard: bool) -> bool:
     if not isinstance(cover.memory, str):
         return needed > cover.memory
     return len(views[0]) > KEPT_POINTS and needed > SHARE * free_bytes(views[0].device)
+
+
+def _keeps(views: Sequence[Tensor], cover: Cover) -> bool:
+    """Whether similarities in sixteen bits fit, on a CPU."""
+    if views[0].is_cuda or cover.search != "exact":
+        return False
+    kernels = len(views) if cover.fusion == "max-then-sum" else 1
+    beside = sum(view.numel() * view.element_size() for view in views)
+    return keeps(len(views[0]), kernels, beside, cover.memory, free_bytes(views[0].device))
 
 
 def normal(weights: Sequence[float]) -> list[float]:

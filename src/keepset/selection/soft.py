@@ -11,6 +11,7 @@ from torch import Tensor
 from . import tensor_cores
 from .geometry import add_pairwise, change, distance_rows, pairwise
 from .greedy import Picks, soft_greedy
+from .kept import KeptSearch
 from .kernels import Similarity, kernel, median_bandwidth, neighbour_bandwidth
 from .options import Cover
 from .problem import Problem, make_problem, normal
@@ -76,13 +77,18 @@ def _streamed_picks(
             kernels.append(Kernel([clouds[m] for m in group], similar, worth))
         else:
             kernels.append(split.kernel(group, similar, worth))
-    search: Search
+    search = _search(problem, kernels, generator)
+    return streamed_greedy(search, problem.budget, float(problem.worth.sum()), problem.cover.on_pick), weights, sizes
+
+
+def _search(problem: Problem, kernels: Sequence[Similarities], generator: torch.Generator | None) -> Search:
     if problem.cover.search == "stochastic":
         drawn = generator or torch.Generator().manual_seed(0)
-        search = StochasticSearch(kernels, problem.start, problem.budget, problem.cover.epsilon, drawn)
-    else:
-        search = ExactSearch(kernels, problem.start)
-    return streamed_greedy(search, problem.budget, float(problem.worth.sum()), problem.cover.on_pick), weights, sizes
+        return StochasticSearch(kernels, problem.start, problem.budget, problem.cover.epsilon, drawn)
+    plain = [kernel for kernel in kernels if isinstance(kernel, Kernel)]
+    if problem.keeps and plain:
+        return KeptSearch(plain, problem.start)
+    return ExactSearch(kernels, problem.start)
 
 
 def order_the_rest(problem: Problem, picks: Picks) -> Picks:

@@ -76,16 +76,20 @@ class Kernel:
         blocks = (similar(steady_distances(own, other)) for own, other, similar in views)
         return functools.reduce(Tensor.add_, blocks)
 
-    def row_sums(self) -> Tensor:
-        """(n,) float64: the worth of all points, each by its similarity to a row; from half of the blocks."""
-        sums = torch.zeros(len(self), dtype=torch.float64, device=self.like.device)
+    def triangle(self) -> Iterator[tuple[slice, slice, Tensor]]:
+        """The blocks on and above the diagonal: rows, columns, and their values."""
         for here, rows in self.parts(COLUMNS):
             for there, columns in self.parts(COLUMNS):
                 if there.start >= here.start:
-                    block = rows.to(columns)
-                    sums[here] += row_sums(block, columns.worth)
-                if there.start > here.start:
-                    sums[there] += row_sums(block.T, rows.worth)
+                    yield here, there, rows.to(columns)
+
+    def row_sums(self) -> Tensor:
+        """(n,) float64: the worth of all points, each by its similarity to a row; from half of the blocks."""
+        sums = torch.zeros(len(self), dtype=torch.float64, device=self.like.device)
+        for here, there, block in self.triangle():
+            sums[here] += row_sums(block, self._worth(there))
+            if there.start > here.start:
+                sums[there] += row_sums(block.T, self._worth(here))
         return sums
 
     def highest(self, rows: Tensor) -> Tensor:
@@ -106,6 +110,20 @@ class Kernel:
                 block = some.to(columns).sub_(base)
                 sums[here] += row_sums(torch.minimum(block, most, out=block).clamp_(min=0), columns.worth)
         return sums
+
+    def gains(self, rows: Tensor, cover: Tensor, out: Tensor | None = None) -> Tensor:
+        """(r,) float64: Σ over all points of their worth times what lies of K above the cover; `out` gets the rows."""
+        sums = torch.zeros(len(rows), dtype=torch.float64, device=self.like.device)
+        for here, some in self.parts(ROWS, rows):
+            for there, columns in self.parts(COLUMNS):
+                block = some.to(columns)
+                if out is not None:
+                    out[here, there] = block
+                sums[here] += row_sums(block.sub_(cover[there]).clamp_(min=0), columns.worth)
+        return sums
+
+    def _worth(self, points: slice) -> Tensor | None:
+        return None if self.worth is None else self.worth[points]
 
 
 def row_sums(block: Tensor, worth: Tensor | None) -> Tensor:
