@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -14,7 +15,8 @@ from keepset.learning.ascent import Scene, ascent_at, ascent_beside, fresh, leng
 from keepset.learning.resnet import ResNet18, resnet18, small_net
 from keepset.learning.star import random_directions, star_gradients
 from keepset.learning.step import detached, leaves, logits_at
-from keepset.learning.tangents import Way, derivative, resnet_derivative
+from keepset.learning.tangents import Way, derivative
+from keepset.learning.written import Written
 
 CLASSES = 5
 SEEN = torch.tensor([True, True, False, True, True])
@@ -47,7 +49,7 @@ def make_scene(model: nn.Module, star_noise: float = 0, wrong: int = 2) -> Scene
     return Scene(model, Batch(images, labels), SEEN, random_directions(model, seeded(2)), settings, False)
 
 
-def at(scene: Scene) -> tuple[dict[str, Tensor], Tensor]:
+def at(scene: Scene) -> tuple[dict[str, Tensor], Sequence[Tensor]]:
     weights = detached(leaves(scene.model))
     return weights, lengths([weights[name] for name in scene.noise])
 
@@ -68,7 +70,7 @@ def test_derivative__is_that_of_finite_differences(make: type) -> None:
     logits, found = derivative(scene.model, way_of(scene), images)
     assert torch.equal(logits, logits_at(scene.model, weights, images))
     far = 1e-8
-    up, down = (logits_at(scene.model, moved(weights, scene.noise, way * far * sizes), images) for way in (1, -1))
+    up, down = (logits_at(scene.model, moved(weights, scene.noise, sizes, way * far), images) for way in (1, -1))
     torch.testing.assert_close(found, (up - down) / (2 * far), rtol=1e-4, atol=1e-4)
     assert not found.requires_grad
 
@@ -79,19 +81,18 @@ def test_derivative__of_logits_that_no_direction_moves_is_zero() -> None:
     assert torch.equal(found, torch.zeros_like(logits))
 
 
-def test_resnet_derivative__is_the_derivative_and_goes_back_the_same_way() -> None:
+def test_written__is_the_derivative_and_goes_back_the_same_way() -> None:
     scene = make_scene(slim())
     before = copy.deepcopy(scene.model.state_dict())
-    slow, fast = way_of(scene), way_of(scene)
-    expected = derivative(scene.model, slow, scene.batch.images)
-    found = resnet_derivative(scene.model, fast, scene.batch.images)
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
-    back = torch.randn(found[0].shape, generator=seeded(3), dtype=torch.float64)
-    slopes = [
-        torch.autograd.grad(pair[0], list(way.weights.values()), back)
-        for pair, way in ((expected, slow), (found, fast))
-    ]
-    torch.testing.assert_close(slopes[1], slopes[0], rtol=1e-8, atol=1e-9)
+    way = way_of(scene)
+    logits, change = derivative(scene.model, way, scene.batch.images)
+    found = Written(scene.model, Way(at(scene)[0], way.directions, way.steps), scene.batch.images)
+    torch.testing.assert_close((found.logits, found.derivative), (logits, change), rtol=1e-9, atol=1e-9)
+    back = torch.randn(logits.shape, generator=seeded(3), dtype=torch.float64)
+    expected = torch.autograd.grad(logits, [way.weights[name] for name in scene.noise], back)
+    slopes = found.back(back)
+    assert list(slopes) == list(scene.noise)
+    torch.testing.assert_close(list(slopes.values()), list(expected), rtol=1e-8, atol=1e-9)
     assert all(torch.equal(tensor, before[name]) for name, tensor in scene.model.state_dict().items())
 
 

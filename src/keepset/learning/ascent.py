@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from .compiling import compiled
 from .resnet import ResNet18
 from .step import Batch, LearnerSettings, logits_at, masked
-from .tangents import Way, derivative, resnet_derivative
+from .tangents import Way, derivative
+from .written import Written
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -34,10 +35,10 @@ class Scene:
     def made(self, function: Callable[Given, Result]) -> Callable[Given, Result]:
         return compiled(function, self.compiling, small=True)
 
-    def drift(self, weights: Weights, log_p: Tensor, correct: Tensor) -> Tensor:
-        """KL(p ‖ q at these weights)."""
+    def drift(self, weights: Weights, log_p: Tensor, correct: Tensor, weight: float = 1.0) -> Tensor:
+        """KL(p ‖ q at these weights), times what it weighs."""
         statistics = self.settings.star_moves_statistics
-        return self.made(drift)(self.model, weights, self.batch.images, self.seen, log_p, correct, statistics)
+        return self.made(drift)(self.model, weights, self.batch.images, self.seen, log_p, correct, statistics, weight)
 
     @property
     def narrow(self) -> torch.dtype:
@@ -50,23 +51,43 @@ Ascent = tuple[Tensor, Tensor, Sequence[Tensor]]
 """log p (b, classes), who is right (b,), and the way in which KL(p ‖ q) rises, by tensor."""
 
 
-def ascent_at(scene: Scene, weights: Weights, sizes: Tensor) -> Ascent:
+def ascent_at(scene: Scene, weights: Weights, sizes: Sequence[Tensor]) -> Ascent:
     """From ever smaller noise. sizes: the lengths of the tensors that may be moved.
 
     At θ itself KL is least and has no gradient; a little beside it, at θ + ε, its gradient is that of ½ εᵀFε: Fε, F the
     Fisher information of the samples counted. How small ε is only scales it.
     """
     model, statistics = scene.model, scene.settings.star_moves_statistics
-    fast = isinstance(model, ResNet18) and not statistics
-    here = fresh(scene.made(narrowed)(weights, scene.narrow) if fast else weights)
-    way = Way(here, scene.noise, dict(zip(scene.noise, sizes, strict=True)))
-    rise = scene.made(rising_resnet) if fast else rising
-    level, log_p, correct = rise(model, way, scene.batch, scene.seen, statistics)
-    slopes = torch.autograd.grad(level, [here[name] for name in scene.noise], materialize_grads=True)
-    return log_p, correct, slopes
+    steps = dict(zip(scene.noise, sizes, strict=True))
+    if isinstance(model, ResNet18) and not statistics:
+        way = Way(scene.made(narrowed)(weights, scene.narrow), scene.noise, steps)
+        return scene.made(resnet_ascent)(model, way, scene.batch, scene.seen)
+    here = fresh(weights)
+    logits, change = derivative(model, Way(here, scene.noise, steps), scene.batch.images, statistics)
+    log_p, correct, turn = turned(logits.detach(), change, scene.batch, scene.seen)
+    moving = [here[name] for name in scene.noise]
+    return log_p, correct, torch.autograd.grad(logits, moving, turn.to(logits), materialize_grads=True)
 
 
-def ascent_beside(scene: Scene, weights: Weights, sizes: Tensor) -> Ascent:
+@torch.no_grad()
+def resnet_ascent(model: nn.Module, way: Way, batch: Batch, seen: Tensor) -> Ascent:
+    """The same of a network of ours, in the type of its weights; its running statistics stay."""
+    passed = Written(model, way, batch.images)
+    log_p, correct, turn = turned(passed.logits, passed.derivative, batch, seen)
+    return log_p, correct, list(passed.back(turn).values())
+
+
+def turned(logits: Tensor, change: Tensor, batch: Batch, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """log p, who is right, and how p turns as the logits change: a share each of those counted, the others 0."""
+    precise = torch.promote_types(logits.dtype, torch.float32)
+    log_p = torch.log_softmax(masked(logits.to(precise), seen), 1)
+    correct = log_p.argmax(1) == batch.labels
+    turn = log_p.exp() * change
+    turn = turn - log_p.exp() * turn.sum(1, keepdim=True)
+    return log_p, correct, turn * shares(correct).to(precise)[:, None]
+
+
+def ascent_beside(scene: Scene, weights: Weights, sizes: Sequence[Tensor]) -> Ascent:
     """From noise of a given length.
 
     Never in bfloat16, whose rounding outweighs the noise: at a noise of 1e-3 the cosine between δ in float64 and δ is
@@ -76,33 +97,10 @@ def ascent_beside(scene: Scene, weights: Weights, sizes: Tensor) -> Ascent:
     with torch.autocast(images.device.type, enabled=False):
         log_p = scene.made(log_probabilities)(model, weights, images, scene.seen, statistics)
         correct = log_p.argmax(1) == scene.batch.labels
-        beside = fresh(scene.made(moved)(weights, scene.noise, scene.settings.star_noise * sizes))
+        beside = fresh(scene.made(moved)(weights, scene.noise, sizes, scene.settings.star_noise))
         level = scene.drift(beside, log_p, correct)
         slopes = torch.autograd.grad(level, [beside[name] for name in scene.noise], materialize_grads=True)
     return log_p, correct, slopes
-
-
-def rising(
-    model: nn.Module, way: Way, batch: Batch, seen: Tensor, moves_statistics: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Something with the gradient Fε, log p, and who is right."""
-    return _rising(*derivative(model, way, batch.images, moves_statistics), batch, seen)
-
-
-def rising_resnet(
-    model: nn.Module, way: Way, batch: Batch, seen: Tensor, _moves_statistics: bool = False
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The same of a network of ours, whose running statistics stay."""
-    return _rising(*resnet_derivative(model, way, batch.images), batch, seen)
-
-
-def _rising(logits: Tensor, change: Tensor, batch: Batch, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    precise = torch.promote_types(logits.dtype, torch.float32)
-    log_p = torch.log_softmax(masked(logits.detach().to(precise), seen), 1)
-    correct = log_p.argmax(1) == batch.labels
-    turn = log_p.exp() * change
-    turn = turn - log_p.exp() * turn.sum(1, keepdim=True)  # of the probabilities, as the logits change
-    return mean_where((turn * logits).sum(1), correct), log_p, correct
 
 
 def log_probabilities(
@@ -120,35 +118,45 @@ def drift(
     log_p: Tensor,
     correct: Tensor,
     moves_statistics: bool,
+    weight: float,
 ) -> Tensor:
-    """KL(p ‖ q at other weights)."""
-    return divergence(log_p, log_probabilities(model, at, images, seen, moves_statistics), correct)
+    """KL(p ‖ q at other weights), times what it weighs."""
+    return weight * divergence(log_p, log_probabilities(model, at, images, seen, moves_statistics), correct)
 
 
 def divergence(log_p: Tensor, log_q: Tensor, correct: Tensor) -> Tensor:
     """KL(p ‖ q), the mean over the correct samples; 0 where fewer than two are."""
-    return mean_where((log_p.exp() * (log_p - log_q)).sum(1), correct)
+    return ((log_p.exp() * (log_p - log_q)).sum(1) * shares(correct).to(log_p)).sum()
 
 
-def mean_where(values: Tensor, correct: Tensor) -> Tensor:
-    """Over the correct samples; 0 where fewer than two are."""
+def shares(correct: Tensor) -> Tensor:
+    """(b,) float64: what each sample counts in a mean over the correct ones; nothing where fewer than two are."""
     number = correct.sum()
-    return (values * correct).sum() / number.clamp_min(1) * (number >= 2)
+    return correct.double() / number.clamp_min(1) * (number >= 2)
 
 
-def moved(weights: Mapping[str, Tensor], directions: Mapping[str, Tensor], steps: Tensor) -> Weights:
-    """Each tensor that has a direction goes that way, by its one of the steps times it; the others stay."""
+def moved(
+    weights: Mapping[str, Tensor], directions: Mapping[str, Tensor], steps: Sequence[Tensor], times: float
+) -> Weights:
+    """Each tensor that has a direction goes that way, `times` its one of the steps; the others stay."""
     by_name = dict(zip(directions, steps, strict=True))
     return {
-        name: weight + by_name[name] * directions[name].to(weight) if name in directions else weight
+        name: weight + times * by_name[name] * directions[name].to(weight) if name in directions else weight
         for name, weight in weights.items()
     }
 
 
-def moved_and_narrowed(
-    weights: Mapping[str, Tensor], directions: Mapping[str, Tensor], steps: Tensor, narrow: torch.dtype
+def worst_of(
+    weights: Mapping[str, Tensor],
+    uphill: Mapping[str, Tensor],
+    sizes: Sequence[Tensor],
+    steep: Sequence[Tensor],
+    gamma: float,
+    narrow: torch.dtype,
 ) -> Weights:
-    return narrowed(moved(weights, directions, steps), narrow)
+    """θ + δ: each tensor moved uphill by γ times its size, where there is a slope. steep: the slopes' lengths."""
+    steps = [torch.where(slope > 0, size / slope, 0.0) for size, slope in zip(sizes, steep, strict=True)]
+    return narrowed(moved(weights, uphill, steps, gamma), narrow)
 
 
 def narrowed(weights: Mapping[str, Tensor], narrow: torch.dtype) -> Weights:
@@ -161,7 +169,8 @@ def fresh(weights: Mapping[str, Tensor]) -> Weights:
     return {name: weight.detach().requires_grad_() for name, weight in weights.items()}
 
 
-def lengths(tensors: Sequence[Tensor]) -> Tensor:
+def lengths(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The norm of each tensor, all in one go; in float32 or better."""
     precise = torch.promote_types(tensors[0].dtype, torch.float32)
-    return torch.stack(torch._foreach_norm(list(tensors), dtype=precise))
+    found: Sequence[Tensor] = torch._foreach_norm(list(tensors), dtype=precise)
+    return found

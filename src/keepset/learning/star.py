@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import read_generator
-from .ascent import Scene, ascent_at, ascent_beside, fresh, lengths, moved_and_narrowed
+from .ascent import Scene, ascent_at, ascent_beside, fresh, lengths, worst_of
 from .step import Batch, Learner, LearnerSettings, Prepared, add_gradients, detached, leaves
 
 
@@ -70,13 +70,12 @@ def star_gradients(
     sizes = lengths([weights[name] for name in noise])
     ascent = ascent_beside if settings.star_noise else ascent_at
     log_p, correct, uphill = ascent(scene, weights, sizes)
-    steep = lengths(uphill)
-    shares = torch.where(steep > 0, settings.star_gamma * sizes / steep, 0.0)
-    going = scene.made(moved_and_narrowed)
-    worst = fresh(going(weights, dict(zip(noise, uphill, strict=True)), shares, scene.narrow))  # θ + δ
-    loss = settings.star_lambda * scene.drift(worst, log_p, correct)
-    slopes = torch.autograd.grad(loss, list(worst.values()), materialize_grads=True)
-    return loss.detach(), dict(zip(worst, slopes, strict=True))
+    slopes = dict(zip(noise, uphill, strict=True))
+    going = scene.made(worst_of)
+    worst = fresh(going(weights, slopes, sizes, lengths(uphill), settings.star_gamma, scene.narrow))
+    loss = scene.drift(worst, log_p, correct, settings.star_lambda)
+    gradients = torch.autograd.grad(loss, list(worst.values()), materialize_grads=True)
+    return loss.detach(), dict(zip(worst, gradients, strict=True))
 
 
 def random_directions(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
