@@ -5,6 +5,7 @@ python bench/scale.py --peers                                           other li
 python bench/scale.py --agree 20000 [--methods mers]                    dense and streamed picks, in every option
 python bench/scale.py --neighbours 50000 200000                         of a sample of points, by faiss and without
 python bench/scale.py --grow 50000 100000 200000 --plot growth.png      two views of 512 and 768 columns, a table
+python bench/scale.py --grow 50000 --memory 4GB                         the same with similarities that are kept
 
 Every figure is of a process of its own: its seconds, and the most memory that it held.
 """
@@ -26,6 +27,7 @@ import torch
 
 import keepset
 from keepset.selection.geometry import cloud
+from keepset.selection.kept import KeptSearch
 from keepset.selection.kernels import kernel
 from keepset.selection.room import free_bytes, in_words
 from keepset.selection.sampled import Scales, nearest_by_faiss
@@ -175,7 +177,7 @@ def neighbours_of_a_sample(sizes: Sequence[int]) -> None:
 # ---------------------------------------------------------------- the same picks
 
 
-def agreement(points: int, budget: int, methods: Sequence[str]) -> None:
+def agreement(points: int, budget: int, memory: int, methods: Sequence[str]) -> None:
     generator = torch.Generator().manual_seed(0)
     pool = make_pool("80 clumps", points)
     views = {"clumps": pool.points[:, :64].contiguous(), "spread": torch.randn(points, 32, generator=generator)}
@@ -185,7 +187,9 @@ def agreement(points: int, budget: int, methods: Sequence[str]) -> None:
         for options in [*OPTIONS, *([{"uncovered": "shared"}] if "probcover" in method else [])]:
             if "probcover" in method and "fusion" in options:
                 continue
-            dense, streamed = (keepset.select(views, budget, method=method, memory=m, **options) for m in (2**60, 1))
+            dense, streamed = (
+                keepset.select(views, budget, method=method, memory=limit, **options) for limit in (2**60, memory)
+            )
             first = next((i for i, pair in enumerate(zip(dense, streamed, strict=True)) if len(set(pair)) > 1), None)
             same = "yes" if first is None else f"until pick {first + 1}"
             apart = abs(dense.objective - streamed.objective) / dense.objective
@@ -212,18 +216,19 @@ def now() -> float:
 def stages() -> Iterator[list[float]]:
     """When the scales were measured, and when the first sums were there."""
     marks: list[float] = []
-    begin_search = ExactSearch.__init__
+    with contextlib.ExitStack() as patches:
+        for kind in (ExactSearch, KeptSearch):
 
-    def marked(search: ExactSearch, *given: Any) -> None:
-        marks.append(now())
-        begin_search(search, *given)
-        marks.append(now())
+            def marked(search: Any, *given: Any, begin: Any = kind.__init__) -> None:
+                marks.append(now())
+                begin(search, *given)
+                marks.append(now())
 
-    with mock.patch.object(ExactSearch, "__init__", marked):
+            patches.enter_context(mock.patch.object(kind, "__init__", marked))
         yield marks
 
 
-def growth(sizes: Sequence[int], budgets: Sequence[int], plot: Path | None) -> None:
+def growth(sizes: Sequence[int], budgets: Sequence[int], memory: int, plot: Path | None) -> None:
     device = "cuda" if CUDA else "cpu"
     print(f"mers, views of 512 and 768 columns, {torch.cuda.get_device_name() if CUDA else 'CPU'}")
     if not CUDA:
@@ -245,12 +250,12 @@ def growth(sizes: Sequence[int], budgets: Sequence[int], plot: Path | None) -> N
             print(f"a first call, of {len(few['a']):,} points, which compiles: {now() - begin:.1f} s\n", flush=True)
             print(HEADING)
         for budget in budgets:
-            expected = keepset.plan(count, [512, 768], budget, memory=1).seconds
+            expected = keepset.plan(count, [512, 768], budget, memory=memory).seconds
             if CUDA:
                 torch.cuda.reset_peak_memory_stats()
             begin = now()
             with stages() as marks:
-                found = keepset.select(views, budget, memory=1)
+                found = keepset.select(views, budget, memory=memory)
             ended = now()
             seconds = ended - begin
             parts = marks[0] - begin, marks[1] - marks[0], ended - marks[1]
@@ -299,7 +304,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=50_000)
     parser.add_argument("--budget", type=int, nargs="+", default=[100])
-    parser.add_argument("--memory", type=byte_count, default=4 * 10**9)
+    parser.add_argument("--memory", type=byte_count, help="for distances: 4GB against one pass, else none")
     parser.add_argument("--best-of", type=int, default=5, help="times that it is run")
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--neighbours", type=int, nargs="+", metavar="POINTS", help="by faiss, and without")
@@ -309,12 +314,12 @@ if __name__ == "__main__":
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
     if given.agree:
-        agreement(given.agree, given.budget[0], given.methods)
+        agreement(given.agree, given.budget[0], given.memory or 1, given.methods)
     elif given.grow:
-        growth(given.grow, given.budget, given.plot)
+        growth(given.grow, given.budget, given.memory or 1, given.plot)
     elif given.neighbours:
         neighbours_of_a_sample(given.neighbours)
     elif given.peers:
         peers(given.points, given.budget[0])
     else:
-        against_one_pass(given.points, given.budget[0], given.memory, given.best_of)
+        against_one_pass(given.points, given.budget[0], given.memory or 4 * 10**9, given.best_of)

@@ -141,6 +141,22 @@ def test_excess__is_that_of_values_rounded_up(seed: int, count: int, share: floa
 
 
 @pytest.mark.usefixtures("small_blocks")
+@given(seed=st.integers(0, 10**6), count=st.integers(2, 90), budget=st.integers(1, 90), wide=st.booleans())
+def test_kept__each_pick_is_the_best_there_is(seed: int, count: int, budget: int, wide: bool) -> None:
+    """Against a search that looks at every candidate after each pick; to the last of them."""
+    view = torch.randn(count, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    similar = make_kernel(view if wide else view.float(), "rbf", 0.4)
+    search = KeptSearch([similar], NOBODY)
+    picks = streaming.streamed_greedy(search, min(budget, count), float(count))
+    covered = torch.zeros_like(similar.like)
+    for pick in picks.indices:
+        gains = similar.gains(torch.arange(count), covered)
+        assert float(gains[pick]) == pytest.approx(float(gains.max()), rel=1e-9 if wide else 2e-6, abs=1e-5)
+        covered = torch.maximum(covered, similar.highest(pick[None]))
+    assert len(set(picks.indices.tolist())) == len(picks.indices)
+
+
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("bandwidth", [0.02, 1.2])
 @pytest.mark.parametrize("name", ["rbf", "tophat"])
 def test_kept__ties_go_to_the_lowest_index(name: str, bandwidth: float) -> None:

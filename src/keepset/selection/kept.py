@@ -19,6 +19,7 @@ NOTHING = 2.0**-16  # units that are none, so that the tails of a kernel, over m
 FIRST = 16  # candidates that are looked at first
 PASS = 125  # all that is kept is read in the time in which one row of so many is computed,
 POINT = 33  # and so many points are brought to account in that of one row
+SOON = 16  # a part of what that costs is spent on candidates first: the best of them may settle it
 TOO_MANY = 2  # times all candidates that are looked at: what is kept does not tell them apart
 FEW = 10  # one column in so many, or fewer, are read for themselves
 PIECE = 2**20  # values that are looked at together: 2 MB stay near a core
@@ -195,7 +196,7 @@ class KeptSearch(Search):
         ]
         pending = [(high > low).nonzero().flatten() for low, high in steps]
         cost = sum(map(len, pending)) / POINT + len(self.bounds) * len(pending) / PASS
-        if self.current or self.spent + left < cost or self.spent * 4 < cost:
+        if self.current or self.spent + left < cost or self.spent * SOON < cost:
             return False
         for column, (kernel, points) in enumerate(zip(self.kept, pending, strict=True)):
             grown = self.covered[column] - self.accounted[column]
