@@ -266,7 +266,7 @@ def test_begin__the_noise_of_star_is_drawn_anew_into_the_same_tensors(monkeypatc
     assert first[0] == second[0]
     assert same(first[1], last_of_first[1]), "within an episode they stay"
     assert not any(torch.equal(first[1][name], second[1][name]) for name in first[1])
-    drawn = star_module.random_directions(trainer.model, generator_of(*episode(2).seed, "learner"))
+    drawn = star_module.random_directions(trainer.model, 0, generator_of(*episode(2).seed, "learner"))
     assert same(second[1], drawn)
 
 

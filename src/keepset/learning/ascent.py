@@ -8,12 +8,12 @@ from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from .compiling import compiled
-from .resnet import ResNet18
-from .step import Batch, LearnerSettings, logits_at, masked
-from .tangents import Way, derivative
-from .written import Written
+from .resnet import Classifier
+from .step import Batch, LearnerSettings, logits_at, masked, still
+from .tangents import derivative
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -28,7 +28,7 @@ class Scene:
     batch: Batch
     seen: Tensor
     noise: Mapping[str, Tensor]
-    """A direction of length 1 for each tensor that may be moved."""
+    """A direction of length 1 for each tensor that the ascent starts beside."""
     settings: LearnerSettings
     compiling: bool
 
@@ -47,60 +47,95 @@ class Scene:
         return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.batch.images.dtype
 
 
-Ascent = tuple[Tensor, Tensor, Sequence[Tensor]]
-"""log p (b, classes), who is right (b,), and the way in which KL(p ‖ q) rises, by tensor."""
+Ascent = tuple[Tensor, Tensor, Weights]
+"""log p (b, classes), who is right (b,), and the way in which KL(p ‖ q) rises, by the names of what may be moved."""
 
 
-def ascent_at(scene: Scene, weights: Weights, sizes: Sequence[Tensor]) -> Ascent:
-    """From ever smaller noise. sizes: the lengths of the tensors that may be moved.
+def noisy(model: nn.Module, star_noise: float) -> list[str]:
+    """The tensors that the ascent starts beside: all that may be moved, or in the limit that of the head."""
+    names = movable(dict(model.named_parameters()))
+    if star_noise:
+        return names
+    return ["head.weight"] if isinstance(model, Classifier) else names[-1:]
+
+
+def movable(weights: Mapping[str, Tensor]) -> list[str]:
+    """Those of two dimensions or more; the others are never moved."""
+    return [name for name, weight in weights.items() if weight.requires_grad and weight.ndim >= 2]
+
+
+def ascent_at(scene: Scene, weights: Weights) -> Ascent:
+    """From ever smaller noise.
 
     At θ itself KL is least and has no gradient; a little beside it, at θ + ε, its gradient is that of ½ εᵀFε: Fε, F the
-    Fisher information of the samples counted. How small ε is only scales it.
+    Fisher information of the samples counted. How small ε is only scales it, so that no difference of forwards is
+    needed, which bfloat16 would spoil.
     """
-    model, statistics = scene.model, scene.settings.star_moves_statistics
-    steps = dict(zip(scene.noise, sizes, strict=True))
-    if isinstance(model, ResNet18) and not statistics:
-        way = Way(scene.made(narrowed)(weights, scene.narrow), scene.noise, steps)
-        return scene.made(resnet_ascent)(model, way, scene.batch, scene.seen)
-    here = fresh(weights)
-    logits, change = derivative(model, Way(here, scene.noise, steps), scene.batch.images, statistics)
-    log_p, correct, turn = turned(logits.detach(), change, scene.batch, scene.seen)
-    moving = [here[name] for name in scene.noise]
-    return log_p, correct, torch.autograd.grad(logits, moving, turn.to(logits), materialize_grads=True)
+    model, batch, statistics = scene.model, scene.batch, scene.settings.star_moves_statistics
+    own = isinstance(model, Classifier)
+    here = fresh(scene.made(narrowed)(weights, scene.narrow) if own else weights)
+    rise = scene.made(rising_head) if own else rising
+    level, log_p, correct = rise(model, here, scene.noise, batch, scene.seen, statistics)
+    return log_p, correct, _slopes(level, here)
 
 
-@torch.no_grad()
-def resnet_ascent(model: nn.Module, way: Way, batch: Batch, seen: Tensor) -> Ascent:
-    """The same of a network of ours, in the type of its weights; its running statistics stay."""
-    passed = Written(model, way, batch.images)
-    log_p, correct, turn = turned(passed.logits, passed.derivative, batch, seen)
-    return log_p, correct, list(passed.back(turn).values())
-
-
-def turned(logits: Tensor, change: Tensor, batch: Batch, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """log p, who is right, and how p turns as the logits change: a share each of those counted, the others 0."""
-    precise = torch.promote_types(logits.dtype, torch.float32)
-    log_p = torch.log_softmax(masked(logits.to(precise), seen), 1)
-    correct = log_p.argmax(1) == batch.labels
-    turn = log_p.exp() * change
-    turn = turn - log_p.exp() * turn.sum(1, keepdim=True)
-    return log_p, correct, turn * shares(correct).to(precise)[:, None]
-
-
-def ascent_beside(scene: Scene, weights: Weights, sizes: Sequence[Tensor]) -> Ascent:
+def ascent_beside(scene: Scene, weights: Weights) -> Ascent:
     """From noise of a given length.
 
     Never in bfloat16, whose rounding outweighs the noise: at a noise of 1e-3 the cosine between δ in float64 and δ is
     .99 with the tensor cores' 10-bit products, and .16 under autocast (a slim ResNet-18).
     """
     model, images, statistics = scene.model, scene.batch.images, scene.settings.star_moves_statistics
+    sizes = lengths([weights[name] for name in scene.noise])
     with torch.autocast(images.device.type, enabled=False):
         log_p = scene.made(log_probabilities)(model, weights, images, scene.seen, statistics)
         correct = log_p.argmax(1) == scene.batch.labels
         beside = fresh(scene.made(moved)(weights, scene.noise, sizes, scene.settings.star_noise))
-        level = scene.drift(beside, log_p, correct)
-        slopes = torch.autograd.grad(level, [beside[name] for name in scene.noise], materialize_grads=True)
-    return log_p, correct, slopes
+        return log_p, correct, _slopes(scene.drift(beside, log_p, correct), beside)
+
+
+def _slopes(level: Tensor, at: Weights) -> Weights:
+    names = movable(at)
+    return dict(
+        zip(names, torch.autograd.grad(level, [at[name] for name in names], materialize_grads=True), strict=True)
+    )
+
+
+def rising(
+    model: nn.Module,
+    at: Weights,
+    noise: Mapping[str, Tensor],
+    batch: Batch,
+    seen: Tensor,
+    moves_statistics: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Something with the gradient Fε, log p, and who is right."""
+    logits, change = derivative(model, at, noise, batch.images, moves_statistics)
+    return _rising(logits, change, batch, seen)
+
+
+def rising_head(
+    model: nn.Module,
+    at: Weights,
+    noise: Mapping[str, Tensor],
+    batch: Batch,
+    seen: Tensor,
+    moves_statistics: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same of a network of ours, whose head alone has noise: a forward like any other."""
+    along = {"along": noise["head.weight"]}
+    found = functional_call(model, {**at, **still(model, moves_statistics)}, (batch.images,), along)
+    logits, change = found.chunk(2, dim=1)
+    return _rising(logits, change, batch, seen)
+
+
+def _rising(logits: Tensor, change: Tensor, batch: Batch, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    precise = torch.promote_types(logits.dtype, torch.float32)
+    log_p = torch.log_softmax(masked(logits.detach().to(precise), seen), 1)
+    correct = log_p.argmax(1) == batch.labels
+    turn = log_p.exp() * change.detach()
+    turn = turn - log_p.exp() * turn.sum(1, keepdim=True)  # of the probabilities, as the logits change
+    return mean_where((turn * logits).sum(1), correct), log_p, correct
 
 
 def log_probabilities(
@@ -126,13 +161,13 @@ def drift(
 
 def divergence(log_p: Tensor, log_q: Tensor, correct: Tensor) -> Tensor:
     """KL(p ‖ q), the mean over the correct samples; 0 where fewer than two are."""
-    return ((log_p.exp() * (log_p - log_q)).sum(1) * shares(correct).to(log_p)).sum()
+    return mean_where((log_p.exp() * (log_p - log_q)).sum(1), correct)
 
 
-def shares(correct: Tensor) -> Tensor:
-    """(b,) float64: what each sample counts in a mean over the correct ones; nothing where fewer than two are."""
+def mean_where(values: Tensor, correct: Tensor) -> Tensor:
+    """Over the correct samples; 0 where fewer than two are."""
     number = correct.sum()
-    return correct.double() / number.clamp_min(1) * (number >= 2)
+    return (values * correct).sum() / number.clamp_min(1) * (number >= 2)
 
 
 def moved(

@@ -83,7 +83,9 @@ class _Normalised(torch.autograd.Function):
         ctx: Any, maps: Tensor, weight: Tensor, bias: Tensor, beside: Tensor | None, count: int, rectified: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         pieces = _pieces(maps, count)
-        mean, variance = mean_and_variance(pieces)
+        mean = pieces.mean(OVER)
+        # not by torch.var_mean: a compiler makes of it a running variance, several operations for each number
+        variance = (pieces.square().mean(OVER) - mean.square()).clamp_min(0)
         inverse = torch.rsqrt(variance + EPSILON)
         scale = weight * inverse
         normal = pieces * _wide(scale) + _wide(bias - mean * scale)
@@ -94,37 +96,23 @@ class _Normalised(torch.autograd.Function):
         found = normal.to(maps.dtype).flatten(0, 1)
         ctx.save_for_backward(maps, weight, mean, inverse, found if rectified else None)
         ctx.beside = beside is not None
+        ctx.count = count
         ctx.mark_non_differentiable(mean, variance)
         return found, mean, variance
 
     @staticmethod
     def backward(ctx: Any, slopes: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        to_maps, to_weight, to_bias, to_beside = back(slopes, *ctx.saved_tensors)
-        return to_maps, to_weight, to_bias, to_beside if ctx.beside else None, None, None
-
-
-def mean_and_variance(pieces: Tensor) -> tuple[Tensor, Tensor]:
-    """(count, channels) each, of (count, b, channels, height, width)."""
-    mean = pieces.mean(OVER)
-    # not by torch.var_mean: a compiler makes of it a running variance, several operations for each number
-    return mean, (pieces.square().mean(OVER) - mean.square()).clamp_min(0)
-
-
-def back(
-    slopes: Tensor, maps: Tensor, weight: Tensor, mean: Tensor, inverse: Tensor, rectified: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of maps, weight, bias, and of what was added before the ReLU.
-
-    mean, inverse: (count, channels) of the maps and 1 / their deviation; rectified: what came out of a ReLU, if any.
-    """
-    if rectified is not None:  # in the slopes' own type: where a compiler writes it to memory, half the bytes
-        slopes = torch.where(rectified > 0, slopes, 0)
-    pieces, slope = _pieces(maps, len(mean)), _pieces(slopes, len(mean))
-    normal = (pieces - _wide(mean)) * _wide(inverse)
-    by_bias, by_weight = slope.sum(OVER), (slope * normal).sum(OVER)
-    over = pieces[0].numel() // pieces.shape[2]
-    moved = _wide(weight * inverse) * (slope - (_wide(by_bias) + normal * _wide(by_weight)) / over)
-    return moved.to(maps.dtype).flatten(0, 1), by_weight.sum(0), by_bias.sum(0), slopes
+        maps, weight, mean, inverse, found = ctx.saved_tensors
+        if found is not None:  # in the slopes' own type: where a compiler writes it to memory, half the bytes
+            slopes = torch.where(found > 0, slopes, 0)
+        pieces = _pieces(maps, ctx.count)
+        slope = _pieces(slopes, ctx.count)
+        normal = (pieces - _wide(mean)) * _wide(inverse)
+        by_bias, by_weight = slope.sum(OVER), (slope * normal).sum(OVER)
+        over = pieces[0].numel() // pieces.shape[2]
+        moved = _wide(weight * inverse) * (slope - (_wide(by_bias) + normal * _wide(by_weight)) / over)
+        back = slopes if ctx.beside else None
+        return moved.to(maps.dtype).flatten(0, 1), by_weight.sum(0), by_bias.sum(0), back, None, None
 
 
 def _pieces(maps: Tensor, count: int) -> Tensor:

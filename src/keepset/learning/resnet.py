@@ -32,9 +32,13 @@ class Classifier(nn.Module, ABC):
     def features(self, images: Tensor, parts: Parts = ()) -> Tensor:
         """(b, d): what the head reads; batch-norm takes the statistics of each part of the batch by itself."""
 
-    def forward(self, images: Tensor, parts: Parts = ()) -> Tensor:
-        logits: Tensor = self.head(self.features(images, parts))
-        return logits
+    def forward(self, images: Tensor, parts: Parts = (), along: Tensor | None = None) -> Tensor:
+        """(b, classes); with `along`, a direction of the head's weight, beside them how they change that way."""
+        features = self.features(images, parts)
+        logits: Tensor = self.head(features)
+        if along is None:
+            return logits
+        return torch.cat([logits, functional.linear(features.detach(), along.to(features.dtype))], 1)
 
 
 def through(layers: Iterable[nn.Module], maps: Tensor, parts: Parts) -> Tensor:
@@ -109,22 +113,13 @@ def as_product(images: Tensor, weight: Tensor) -> Tensor:
     over images at the end, and not by one long product of few columns.
     """
     count, channels, height, width = images.shape
-    columns = functional.pad(weight.permute(2, 3, 1, 0).flatten(0, 2), (0, 0, 0, _missing(channels)))  # (9c + …, k)
-    maps = torch.bmm(patches(images), columns.expand(count, -1, -1))  # (b, h · w, k)
-    return maps.view(count, height, width, -1).permute(0, 3, 1, 2)
-
-
-def patches(images: Tensor) -> Tensor:
-    """(b, h · w, 9c and some zeros): what a 3×3 convolution sees at each place."""
-    count, channels, height, width = images.shape
     padded = functional.pad(images, (1, 1, 1, 1)).permute(0, 2, 3, 1)
     shifted = [padded[:, top : top + height, left : left + width] for top in range(3) for left in range(3)]
-    return functional.pad(torch.cat(shifted, dim=3), (0, _missing(channels))).reshape(count, height * width, -1)
-
-
-def _missing(channels: int) -> int:
-    """Columns of zeros: the tensor cores take steps of 16."""
-    return -9 * channels % 16
+    missing = -9 * channels % 16  # columns of zeros: the tensor cores take steps of 16
+    patches = functional.pad(torch.cat(shifted, dim=3), (0, missing)).reshape(count, height * width, -1)
+    columns = functional.pad(weight.permute(2, 3, 1, 0).flatten(0, 2), (0, 0, 0, missing))  # (9c + missing, k)
+    maps = torch.bmm(patches, columns.expand(count, -1, -1))  # (b, h · w, k)
+    return maps.view(count, height, width, -1).permute(0, 3, 1, 2)
 
 
 class SmallNet(Classifier):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import read_generator
-from .ascent import Scene, ascent_at, ascent_beside, fresh, lengths, worst_of
+from .ascent import Scene, ascent_at, ascent_beside, fresh, lengths, noisy, worst_of
 from .step import Batch, Learner, LearnerSettings, Prepared, add_gradients, detached, leaves
 
 
@@ -21,15 +21,11 @@ def star(learner: Learner, settings: LearnerSettings) -> Learner:
 
     def begin(model: nn.Module, compiling: bool) -> Prepared:
         own = learner.ready(model, compiling)
-        noise = {
-            name: torch.zeros_like(weight, dtype=torch.bfloat16)
-            for name, weight in leaves(model).items()
-            if weight.ndim >= 2
-        }
+        noise = {name: torch.zeros_like(leaves(model)[name]) for name in noisy(model, settings.star_noise)}
 
         def draw(generator: torch.Generator) -> None:
             own.draw(generator)
-            for name, direction in random_directions(model, generator).items():
+            for name, direction in random_directions(model, settings.star_noise, generator).items():
                 noise[name].copy_(direction)
 
         def gradients(model: nn.Module, new: Batch, memory: Sequence[Batch], seen: Tensor) -> Tensor:
@@ -63,32 +59,26 @@ def star_gradients(
     """λ·KL(p ‖ q at θ + δ) and its gradients, taken at θ + δ, by the weights' names; the weights θ are never moved.
 
     p is the net as it is, without gradient. Only samples that it classifies correctly count; with fewer than two the
-    divergence and its gradients are 0. noise: a direction of length 1 for each tensor that may be moved.
+    divergence and its gradients are 0. noise: a direction of length 1 for each tensor that the ascent starts beside.
     """
     scene = Scene(model, batch, seen, noise, settings, compiling)
     weights = detached(leaves(model))
-    sizes = lengths([weights[name] for name in noise])
-    ascent = ascent_beside if settings.star_noise else ascent_at
-    log_p, correct, uphill = ascent(scene, weights, sizes)
-    slopes = dict(zip(noise, uphill, strict=True))
-    going = scene.made(worst_of)
-    worst = fresh(going(weights, slopes, sizes, lengths(uphill), settings.star_gamma, scene.narrow))
+    log_p, correct, uphill = (ascent_beside if settings.star_noise else ascent_at)(scene, weights)
+    sizes = lengths([weights[name] for name in uphill])
+    steep = lengths(list(uphill.values()))
+    worst = fresh(scene.made(worst_of)(weights, uphill, sizes, steep, settings.star_gamma, scene.narrow))
     loss = scene.drift(worst, log_p, correct, settings.star_lambda)
-    gradients = torch.autograd.grad(loss, list(worst.values()), materialize_grads=True)
-    return loss.detach(), dict(zip(worst, gradients, strict=True))
+    slopes = torch.autograd.grad(loss, list(worst.values()), materialize_grads=True)
+    return loss.detach(), dict(zip(worst, slopes, strict=True))
 
 
-def random_directions(model: nn.Module, generator: torch.Generator) -> dict[str, Tensor]:
-    """A random direction of length 1 for each weight tensor of two or more dimensions; the others are never moved.
-
-    In bfloat16: rounded, a random direction is as good as before, and is read in half the time.
-    """
-    source = read_generator(generator)
+def random_directions(model: nn.Module, star_noise: float, generator: torch.Generator) -> dict[str, Tensor]:
+    """A random direction of length 1 for each tensor that the ascent starts beside."""
+    source, weights = read_generator(generator), leaves(model)
     found = {}
-    for name, weight in leaves(model).items():
-        if weight.ndim >= 2:
-            drawn = torch.randn(weight.shape, generator=source).to(weight)
-            found[name] = (drawn / torch.linalg.vector_norm(drawn)).bfloat16()
+    for name in noisy(model, star_noise):
+        drawn = torch.randn(weights[name].shape, generator=source).to(weights[name])
+        found[name] = drawn / torch.linalg.vector_norm(drawn)
     return found
 
 

@@ -73,7 +73,10 @@ class LearnerSettings:
     star_lambda: float = 0.1
     """STAR: the weight of the divergence (λ)."""
     star_noise: float = 0.0
-    """STAR: how far from the weights the ascent starts, relative to each tensor's norm; 0: ever less far, the limit."""
+    """STAR: how far from the weights the ascent starts, relative to each tensor's norm.
+
+    0: ever less far, the limit, and in the head's weight alone, which costs less and leads as far up.
+    """
     star_moves_statistics: bool = False
     """STAR: whether its forwards move the running statistics of batch-norm."""
     rate: float | None = None
@@ -174,9 +177,13 @@ def logits_at(
     model: nn.Module, weights: Mapping[str, Tensor], images: Tensor, moves_statistics: bool = False
 ) -> Tensor:
     """The model's logits at other weights. Neither its weights nor, unless asked, its running statistics change."""
-    buffers = {} if moves_statistics else {name: buffer.clone() for name, buffer in model.named_buffers()}
-    logits: Tensor = functional_call(model, {**weights, **buffers}, (images,))
+    logits: Tensor = functional_call(model, {**weights, **still(model, moves_statistics)}, (images,))
     return logits
+
+
+def still(model: nn.Module, moves_statistics: bool = False) -> dict[str, Tensor]:
+    """Copies for a forward to move in place of the running statistics, unless these are to be moved."""
+    return {} if moves_statistics else {name: buffer.clone() for name, buffer in model.named_buffers()}
 
 
 def add_gradients(model: nn.Module, gradients: Mapping[str, Tensor], compiling: bool = False) -> None:
