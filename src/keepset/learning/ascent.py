@@ -76,7 +76,7 @@ def ascent_at(scene: Scene, weights: Weights) -> Ascent:
     here = fresh(scene.made(narrowed)(weights, scene.narrow) if own else weights)
     rise = scene.made(rising_head) if own else rising
     level, log_p, correct = rise(model, here, scene.noise, batch, scene.seen, statistics)
-    return log_p, correct, _slopes(level, here)
+    return log_p, correct, slopes_of(level, here)
 
 
 def ascent_beside(scene: Scene, weights: Weights) -> Ascent:
@@ -91,10 +91,10 @@ def ascent_beside(scene: Scene, weights: Weights) -> Ascent:
         log_p = scene.made(log_probabilities)(model, weights, images, scene.seen, statistics)
         correct = log_p.argmax(1) == scene.batch.labels
         beside = fresh(scene.made(moved)(weights, scene.noise, sizes, scene.settings.star_noise))
-        return log_p, correct, _slopes(scene.drift(beside, log_p, correct), beside)
+        return log_p, correct, slopes_of(scene.drift(beside, log_p, correct), beside)
 
 
-def _slopes(level: Tensor, at: Weights) -> Weights:
+def slopes_of(level: Tensor, at: Weights) -> Weights:
     names = movable(at)
     return dict(
         zip(names, torch.autograd.grad(level, [at[name] for name in names], materialize_grads=True), strict=True)
@@ -111,7 +111,7 @@ def rising(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Something with the gradient Fε, log p, and who is right."""
     logits, change = derivative(model, at, noise, batch.images, moves_statistics)
-    return _rising(logits, change, batch, seen)
+    return rising_of(logits, change, batch, seen)
 
 
 def rising_head(
@@ -126,10 +126,10 @@ def rising_head(
     along = {"along": noise["head.weight"]}
     found = functional_call(model, {**at, **still(model, moves_statistics)}, (batch.images,), along)
     logits, change = found.chunk(2, dim=1)
-    return _rising(logits, change, batch, seen)
+    return rising_of(logits, change, batch, seen)
 
 
-def _rising(logits: Tensor, change: Tensor, batch: Batch, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def rising_of(logits: Tensor, change: Tensor, batch: Batch, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     precise = torch.promote_types(logits.dtype, torch.float32)
     log_p = torch.log_softmax(masked(logits.detach().to(precise), seen), 1)
     correct = log_p.argmax(1) == batch.labels
