@@ -97,9 +97,9 @@ def test_derivative__of_logits_that_no_direction_moves_is_zero() -> None:
 def test_noisy__the_head_in_the_limit_and_else_all_that_may_be_moved(make: Make) -> None:
     model = make()
     every = {name for name, weight in model.named_parameters() if weight.ndim >= 2}
-    assert noisy(model, 0) == ["head.weight"]
+    assert list(noisy(model, 0)) == ["head.weight"]
     assert set(noisy(model, 1e-3)) == every
-    assert noisy(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), 0) == ["3.weight"]
+    assert list(noisy(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), 0)) == ["3.weight"]
 
 
 @pytest.mark.parametrize("make", [slim, small])
@@ -185,3 +185,15 @@ def test_star_gradients__in_the_limit_fewer_than_two_correct_are_nothing(make: M
     assert (float(loss) > 0) == counts
     assert any(bool(slope.any()) for slope in slopes.values()) == counts
     assert all(bool(slope.isfinite().all()) for slope in slopes.values())
+
+
+@pytest.mark.parametrize("star_noise", [0, 1e-3])
+@pytest.mark.parametrize("frozen", ["head", "all"])
+def test_star_gradients__frozen_weights_are_not_moved_and_the_others_are(star_noise: float, frozen: str) -> None:
+    model = small()
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(not (weight.ndim >= 2 and (frozen == "all" or name.startswith(frozen))))
+    scene = make_scene(model, star_noise)
+    loss, slopes = star_gradients(model, scene.batch, SEEN, scene.noise, scene.settings)
+    assert set(slopes) == {name for name, weight in model.named_parameters() if weight.requires_grad}
+    assert (float(loss) > 0) == (frozen == "head")

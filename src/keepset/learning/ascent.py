@@ -51,12 +51,13 @@ Ascent = tuple[Tensor, Tensor, Weights]
 """log p (b, classes), who is right (b,), and the way in which KL(p ‖ q) rises, by the names of what may be moved."""
 
 
-def noisy(model: nn.Module, star_noise: float) -> list[str]:
+def noisy(model: nn.Module, star_noise: float) -> Weights:
     """The tensors that the ascent starts beside: all that may be moved, or in the limit that of the head."""
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
     names = movable(dict(model.named_parameters()))
-    if star_noise:
-        return names
-    return ["head.weight"] if isinstance(model, Classifier) else names[-1:]
+    if not star_noise:
+        names = ["head.weight"] if isinstance(model, Classifier) else names[-1:]
+    return {name: weights[name] for name in names}
 
 
 def movable(weights: Mapping[str, Tensor]) -> list[str]:
@@ -95,10 +96,12 @@ def ascent_beside(scene: Scene, weights: Weights) -> Ascent:
 
 
 def slopes_of(level: Tensor, at: Weights) -> Weights:
+    """Of what may be moved."""
     names = movable(at)
-    return dict(
-        zip(names, torch.autograd.grad(level, [at[name] for name in names], materialize_grads=True), strict=True)
-    )
+    if not names:
+        return {}
+    found = torch.autograd.grad(level, [at[name] for name in names], materialize_grads=True)
+    return dict(zip(names, found, strict=True))
 
 
 def rising(
@@ -206,6 +209,8 @@ def fresh(weights: Mapping[str, Tensor]) -> Weights:
 
 def lengths(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The norm of each tensor, all in one go; in float32 or better."""
+    if not tensors:
+        return []
     precise = torch.promote_types(tensors[0].dtype, torch.float32)
     found: Sequence[Tensor] = torch._foreach_norm(list(tensors), dtype=precise)
     return found

@@ -21,7 +21,7 @@ def star(learner: Learner, settings: LearnerSettings) -> Learner:
 
     def begin(model: nn.Module, compiling: bool) -> Prepared:
         own = learner.ready(model, compiling)
-        noise = {name: torch.zeros_like(leaves(model)[name]) for name in noisy(model, settings.star_noise)}
+        noise = {name: torch.zeros_like(weight) for name, weight in noisy(model, settings.star_noise).items()}
 
         def draw(generator: torch.Generator) -> None:
             own.draw(generator)
@@ -74,10 +74,10 @@ def star_gradients(
 
 def random_directions(model: nn.Module, star_noise: float, generator: torch.Generator) -> dict[str, Tensor]:
     """A random direction of length 1 for each tensor that the ascent starts beside."""
-    source, weights = read_generator(generator), leaves(model)
+    source = read_generator(generator)
     found = {}
-    for name in noisy(model, star_noise):
-        drawn = torch.randn(weights[name].shape, generator=source).to(weights[name])
+    for name, weight in noisy(model, star_noise).items():
+        drawn = torch.randn(weight.shape, generator=source).to(weight)
         found[name] = drawn / torch.linalg.vector_norm(drawn)
     return found
 
