@@ -43,7 +43,7 @@ def small() -> nn.Module:
 
 
 class Foreign(nn.Module):
-    """A network that is not known as one of ours; its head comes last."""
+    """A network that is not known as one of ours."""
 
     def __init__(self, inner: Classifier) -> None:
         super().__init__()
@@ -99,7 +99,14 @@ def test_noisy__the_head_in_the_limit_and_else_all_that_may_be_moved(make: Make)
     every = {name for name, weight in model.named_parameters() if weight.ndim >= 2}
     assert list(noisy(model, 0)) == ["head.weight"]
     assert set(noisy(model, 1e-3)) == every
-    assert list(noisy(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), 0)) == ["3.weight"]
+    assert set(noisy(nn.Sequential(model), 0)) == {f"0.{name}" for name in every}
+
+
+def test_noisy__a_head_that_is_not_linear_is_not_known() -> None:
+    model = small_net(CLASSES, channels=3, generator=0)
+    model.head = nn.Sequential(model.head)
+    assert "head.0.weight" in noisy(model, 0)
+    assert len(noisy(model, 0)) > 1
 
 
 @pytest.mark.parametrize("make", [slim, small])
@@ -125,11 +132,31 @@ def test_ascent_at__of_any_network_as_of_one_of_ours() -> None:
     scene = make_scene(slim())
     _, _, expected = ascent_at(scene, at(scene))
     other = Foreign(slim())
-    noise = {"head.weight": scene.noise["head.weight"]}
+    noise, length = {"head.weight": scene.noise["head.weight"]}, at(scene)["head.weight"].norm()
     _, _, found = ascent_at(replace(scene, model=other, noise=noise), detached(leaves(other)))
     assert {name.removeprefix("body.") for name in found} == set(expected)
     for name, slope in found.items():
-        torch.testing.assert_close(slope, expected[name.removeprefix("body.")], rtol=1e-8, atol=1e-12)
+        torch.testing.assert_close(slope, length * expected[name.removeprefix("body.")], rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("star_noise", [0, 1e-3])
+def test_star_gradients__of_a_network_that_reads_bytes_and_has_a_head_that_is_not_last(star_noise: float) -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.unused = small_net(CLASSES, channels=3, generator=0), nn.Linear(4, 4)
+
+        def forward(self, images: Tensor) -> Tensor:
+            logits: Tensor = self.inner(images / 255)
+            return logits
+
+    model = Odd().train()
+    images = torch.randint(256, (8, 3, 12, 12), generator=seeded(1), dtype=torch.uint8)
+    batch = Batch(images, copy.deepcopy(model)(images).masked_fill(~SEEN, -torch.inf).argmax(1))
+    noise = random_directions(model, star_noise, seeded(2))
+    loss, slopes = star_gradients(model, batch, SEEN, noise, LearnerSettings(star_noise=star_noise))
+    assert float(loss) > 0
+    assert not slopes["unused.weight"].any()
 
 
 def test_ascent_at__is_the_fisher_information_times_the_noise_written_out() -> None:

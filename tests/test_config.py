@@ -105,6 +105,11 @@ def test_run_hash__settings_of_other_learners_do_not_count(name: str, setting: s
     assert (run_hash(configs[0]) != run_hash(configs[1])) == read
 
 
+def test_run_hash__a_learner_that_replays_nothing_has_no_memory_batch() -> None:
+    configs = [make_config(flags={"learner": "joint", "learning": {"memory_batch": value}}) for value in (2, 3)]
+    assert run_hash(configs[0]) == run_hash(configs[1])
+
+
 def test_run_hash__every_setting_of_a_rule_of_point_weights() -> None:
     rules: list[dict[str, Any]] = [
         {"point_weights": "purity"},

@@ -350,8 +350,15 @@ def trained(run: Trainer, seed: int, episodes: int) -> list[float]:
 @pytest.mark.filterwarnings("ignore")  # the compiler's own advice
 @pytest.mark.parametrize(
     ("name", "engine"),
-    [("er", CAPTURED), ("er-ace", CAPTURED), ("er-ace-star", CAPTURED), ("mir", CAPTURED), ("er-ace", COMPILED)],
-    ids=["er", "er-ace", "er-ace-star", "mir", "er-ace-compiled"],
+    [
+        ("er", CAPTURED),
+        ("er-ace", CAPTURED),
+        ("er-ace-star", CAPTURED),
+        ("mir", CAPTURED),
+        ("er-ace", COMPILED),
+        ("er-ace-star", COMPILED),
+    ],
+    ids=["er", "er-ace", "er-ace-star", "mir", "er-ace-compiled", "er-ace-star-compiled"],
 )
 def test_fleet__a_run_beside_two_others_has_the_bits_it_has_alone(name: str, engine: Engine) -> None:
     together, alone = [make_run(name, seed, engine) for seed in range(3)], make_run(name, 1, engine)

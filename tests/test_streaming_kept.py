@@ -200,7 +200,7 @@ def test_kept__given_up_where_it_does_not_tell_candidates_apart(monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_kept__the_same_to_the_bit_on_one_thread_and_on_two() -> None:
+def test_kept__the_same_to_the_bit_again_and_its_sums_with_any_number_of_threads() -> None:
     views, room = make_views(500), kept_bytes(500)
     before = torch.get_num_threads()
     found = []

@@ -105,6 +105,12 @@ def test_tabulate__several_fields_on_an_axis() -> None:
     )
 
 
+def test_tabulate__learners_that_read_different_settings_beside_each_other() -> None:
+    names = ("er", "er-ace", "er-ace-star", "mir", "joint")
+    table = tabulate([record for name in names for record in runs([10, 12], learner=name)], rows=("learner",))
+    assert {row for (row,) in table.rows} == set(names)
+
+
 def test_tabulate__bad_axes() -> None:
     with pytest.raises(ValueError, match="'capacity' is named twice"):
         tabulate(SMALL, columns=["capacity"])

@@ -28,7 +28,7 @@ from ..views import PRESETS as VIEW_PRESETS
 from ..views.encoders import Settings, without_mirroring
 
 NUMBERS = 3  # raised with each changelog entry under Numbers: results of different numbers never share a folder
-STAR_NUMBERS = 4  # those of STAR alone, so that what it does not touch stays what it was
+STAR_NUMBERS = 4  # raised with an entry that concerns STAR alone, so that runs without it stay what they are
 DEVICES = ("cpu", "cuda")
 QUOTAS = ("adaptive", "fixed")
 
@@ -157,7 +157,9 @@ def identity(config: RunConfig) -> dict[str, Any]:
     plain["data"]["name"] = content(config.data)
     for name in unused_settings(config.learner):
         del plain["learning"][name]
-    plain["numbers"] = STAR_NUMBERS if config.learner.endswith("-star") else NUMBERS
+    if config.learner.endswith("-star"):
+        plain["learning"]["star_numbers"] = STAR_NUMBERS
+    plain["numbers"] = NUMBERS
     return json.loads(json.dumps(plain, default=str))  # type: ignore[no-any-return]
 
 

@@ -41,22 +41,27 @@ class Scene:
         return self.made(drift)(self.model, weights, self.batch.images, self.seen, log_p, correct, statistics, weight)
 
     @property
-    def narrow(self) -> torch.dtype:
-        """What autocast makes of products here."""
+    def narrow(self) -> torch.dtype | None:
+        """What autocast makes of the weights of a network of ours, all of which are factors; None for nothing else."""
         kind = self.batch.images.device.type
-        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.batch.images.dtype
+        return torch.get_autocast_dtype(kind) if ours(self.model) and torch.is_autocast_enabled(kind) else None
 
 
 Ascent = tuple[Tensor, Tensor, Weights]
 """log p (b, classes), who is right (b,), and the way in which KL(p ‖ q) rises, by the names of what may be moved."""
 
 
+def ours(model: nn.Module) -> bool:
+    """Whether the head is known, and is linear."""
+    return isinstance(model, Classifier) and type(model.head) is nn.Linear
+
+
 def noisy(model: nn.Module, star_noise: float) -> Weights:
-    """The tensors that the ascent starts beside: all that may be moved, or in the limit that of the head."""
+    """The tensors that the ascent starts beside: in the limit that of the head, where it is known; else all."""
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
     names = movable(dict(model.named_parameters()))
-    if not star_noise:
-        names = ["head.weight"] if isinstance(model, Classifier) else names[-1:]
+    if not star_noise and ours(model):
+        names = ["head.weight"]
     return {name: weights[name] for name in names}
 
 
@@ -73,9 +78,8 @@ def ascent_at(scene: Scene, weights: Weights) -> Ascent:
     needed, which bfloat16 would spoil.
     """
     model, batch, statistics = scene.model, scene.batch, scene.settings.star_moves_statistics
-    own = isinstance(model, Classifier)
-    here = fresh(scene.made(narrowed)(weights, scene.narrow) if own else weights)
-    rise = scene.made(rising_head) if own else rising
+    here = fresh(scene.made(narrowed)(weights, scene.narrow) if ours(model) else weights)
+    rise = scene.made(rising_head) if ours(model) else rising
     level, log_p, correct = rise(model, here, scene.noise, batch, scene.seen, statistics)
     return log_p, correct, slopes_of(level, here)
 
@@ -112,7 +116,9 @@ def rising(
     seen: Tensor,
     moves_statistics: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Something with the gradient Fε, log p, and who is right."""
+    """Something with the gradient Fε, log p, and who is right. The noise of a tensor is in proportion to its length."""
+    sizes = dict(zip(noise, lengths([at[name].detach() for name in noise]), strict=True))
+    noise = {name: sizes[name] * direction for name, direction in noise.items()}
     logits, change = derivative(model, at, noise, batch.images, moves_statistics)
     return rising_of(logits, change, batch, seen)
 
@@ -190,15 +196,17 @@ def worst_of(
     sizes: Sequence[Tensor],
     steep: Sequence[Tensor],
     gamma: float,
-    narrow: torch.dtype,
+    narrow: torch.dtype | None,
 ) -> Weights:
     """θ + δ: each tensor moved uphill by γ times its size, where there is a slope. steep: the slopes' lengths."""
     steps = [torch.where(slope > 0, size / slope, 0.0) for size, slope in zip(sizes, steep, strict=True)]
     return narrowed(moved(weights, uphill, steps, gamma), narrow)
 
 
-def narrowed(weights: Mapping[str, Tensor], narrow: torch.dtype) -> Weights:
+def narrowed(weights: Mapping[str, Tensor], narrow: torch.dtype | None) -> Weights:
     """Those of two dimensions or more in another type, as autocast would have them; so are then their gradients."""
+    if narrow is None:
+        return dict(weights)
     return {name: weight.to(narrow) if weight.ndim >= 2 else weight for name, weight in weights.items()}
 
 

@@ -48,7 +48,8 @@ def unused_settings(name: str) -> tuple[str, ...]:
     >>> unused_settings("mir-star")
     ()
     """
-    mine = {"star": name.endswith("-star"), "mir": name.startswith("mir")}
+    replays = name not in ("finetune", "joint")
+    mine = {"star": name.endswith("-star"), "mir": name.startswith("mir"), "memory": replays}
     return tuple(field.name for field in fields(LearnerSettings) if not mine.get(field.name.partition("_")[0], True))
 
 

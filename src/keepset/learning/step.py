@@ -75,7 +75,8 @@ class LearnerSettings:
     star_noise: float = 0.0
     """STAR: how far from the weights the ascent starts, relative to each tensor's norm.
 
-    0: ever less far, the limit, and in the head's weight alone, which costs less and leads as far up.
+    0: ever less far, the limit, and in the head's weight alone, where the head is known and linear: that costs less,
+    and leads as far up.
     """
     star_moves_statistics: bool = False
     """STAR: whether its forwards move the running statistics of batch-norm."""

@@ -86,11 +86,13 @@ class KeptKernel:
 
     def _of_columns(self, strip: Tensor, start: int, points: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """(r,) for the rows of a strip, over some of its columns, the first of which is `start`."""
-        if len(points) * FEW <= strip.shape[1]:
-            least, most = low[points], high[points]
-            some = torch.clamp(strip[:, points - start], least, most)
-            return self._sum(some, 1, points) - self._sum(least[None], 1, points)
         sums = torch.zeros(len(strip), dtype=torch.float64)
+        if len(points) * FEW <= strip.shape[1]:
+            for part in points.split(PIECE // len(strip)):
+                least, most = low[part], high[part]
+                some = torch.clamp(strip[:, part - start], least, most)
+                sums += self._sum(some, 1, part) - self._sum(least[None], 1, part)
+            return sums
         for first in range(0, strip.shape[1], streaming.COLUMNS):
             piece = strip[:, first : first + streaming.COLUMNS]
             columns = slice(start + first, start + first + piece.shape[1])
@@ -175,7 +177,7 @@ class KeptSearch(Search):
 
     def _other(self) -> ExactSearch:
         """A search that goes on from here without what is kept, and frees it."""
-        self.kept, self.rows = [], self.rows[:0]
+        self.kept, self.rows = [], self.rows.new_empty(0)
         search = ExactSearch(self.kernels, self.held[:0])
         search.allowed, search.covered = self.allowed, self.covered
         return search

@@ -127,7 +127,7 @@ def _streams(views: Sequence[Tensor], cover: Cover, hard: bool) -> bool:
 
 def _keeps(views: Sequence[Tensor], cover: Cover) -> bool:
     """Whether similarities in sixteen bits fit, on a CPU."""
-    if views[0].is_cuda or cover.search != "exact":
+    if views[0].device.type != "cpu" or cover.search != "exact":
         return False
     kernels = len(views) if cover.fusion == "max-then-sum" else 1
     beside = sum(view.numel() * view.element_size() for view in views)
