@@ -56,7 +56,10 @@ class Cover:
     epsilon: float = 0.1
     """What the stochastic search may lose: on average it reaches 1 − 1/e − epsilon of the best coverage, or more."""
     memory: str | int = "auto"
-    """Bytes that the distances may take; more, and they are computed in blocks. `auto`: half of what is free."""
+    """Bytes that the distances may take; more, and they are computed in blocks. `auto`: half of what is free.
+
+    On a CPU n² bytes of it (soft cover, exact search) hold similarities in sixteen bits then, where they fit.
+    """
     on_pick: Callable[[int, float], object] | None = None
     """Called after each pick with its index and gain."""
 
