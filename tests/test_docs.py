@@ -43,6 +43,7 @@ def blocks(page: Path, language: str) -> list[Block]:
 @pytest.mark.parametrize("block", [block for page in PAGES for block in blocks(page, "python")], ids=str)
 def test_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")  # as in a checkout
     code = "\n" * block.line + block.code  # so that a traceback names the line of the page
     exec(compile(code, str(block.page), "exec"), {"__name__": "__main__"})
 
