@@ -111,6 +111,13 @@ def test_tabulate__learners_that_read_different_settings_beside_each_other() -> 
     assert {row for (row,) in table.rows} == set(names)
 
 
+def test_tabulate__a_rule_beside_none() -> None:
+    plain, weighed = runs([10, 12]), runs([14, 15], options={"point_weights": "purity"})
+    table = tabulate([*plain, *weighed], columns=("selector", "point_weights"))
+    assert table.columns == (("mers", "none"), ("mers", "purity"))
+    assert table.cells[(50,), ("mers", "none")].mean == pytest.approx(11)
+
+
 def test_tabulate__bad_axes() -> None:
     with pytest.raises(ValueError, match="'capacity' is named twice"):
         tabulate(SMALL, columns=["capacity"])

@@ -160,8 +160,8 @@ def default_options(method: str) -> Mapping[str, Value]:
     if method not in SELECTORS:
         return {}
     defaults = {entry.name: entry.default for entry in fields(Cover)}
-    known = [name for name in SELECTORS[method].options if name in defaults and name not in PER_POINT]
-    return {name: _plain(defaults[name]) for name in known}
+    known = [name for name in SELECTORS[method].options if name in defaults]
+    return {name: "none" if name in PER_POINT else _plain(defaults[name]) for name in known}
 
 
 def _flat(place: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
