@@ -145,9 +145,8 @@ def test_streamed__in_float32_as_exact_as_with_the_matrix() -> None:
     assert list(chosen) == list(exact)
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_streamed__most_candidates_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All gains anew for each of 30 picks would be 30 passes over the kernel."""
+def count_values(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many similarities are computed from now on, in its only place."""
     computed = [0]
     written = Kernel.to
 
@@ -156,6 +155,13 @@ def test_streamed__most_candidates_are_not_looked_at_again(monkeypatch: pytest.M
         return written(self, columns)
 
     monkeypatch.setattr(Kernel, "to", counted)
+    return computed
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_streamed__most_candidates_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All gains anew for each of 30 picks would be 30 passes over the kernel."""
+    computed = count_values(monkeypatch)
     keepset.select(make_views(1500), 30, memory=NEVER_DENSE)
     assert computed[0] < 8 * 1500**2
 

@@ -17,7 +17,7 @@ from keepset.selection.geometry import cloud, pairwise
 from keepset.selection.kept import KeptKernel, KeptSearch, kept_bytes
 from keepset.selection.kernels import kernel
 from keepset.selection.streaming import ExactSearch, Kernel
-from test_streaming import ALWAYS_DENSE, NEVER_DENSE, OPTIONS, SOFT, assert_agree, make_views
+from test_streaming import ALWAYS_DENSE, NEVER_DENSE, OPTIONS, SOFT, assert_agree, count_values, make_views
 
 NOBODY = torch.empty(0, dtype=torch.int64)
 
@@ -231,14 +231,7 @@ def test_kept__goes_on_from_a_start_as_if_never_broken_off(method: str) -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 def test_kept__few_similarities_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    computed = [0]
-    written = Kernel.to
-
-    def counted(self: Kernel, columns: Kernel) -> Tensor:
-        computed[0] += len(self) * len(columns)
-        return written(self, columns)
-
-    monkeypatch.setattr(Kernel, "to", counted)
+    computed = count_values(monkeypatch)
     seen = []
     for memory in (kept_bytes(1500), NEVER_DENSE):
         computed[0] = 0

@@ -79,7 +79,7 @@ def ascent_at(scene: Scene, weights: Weights) -> Ascent:
     """
     model, batch, statistics = scene.model, scene.batch, scene.settings.star_moves_statistics
     here = fresh(scene.made(narrowed)(weights, scene.narrow) if ours(model) else weights)
-    rise = scene.made(rising_head) if ours(model) else rising
+    rise = scene.made(rising) if ours(model) else rising
     level, log_p, correct = rise(model, here, scene.noise, batch, scene.seen, statistics)
     return log_p, correct, slopes_of(level, here)
 
@@ -116,25 +116,18 @@ def rising(
     seen: Tensor,
     moves_statistics: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Something with the gradient Fε, log p, and who is right. The noise of a tensor is in proportion to its length."""
-    sizes = dict(zip(noise, lengths([at[name].detach() for name in noise]), strict=True))
-    noise = {name: sizes[name] * direction for name, direction in noise.items()}
-    logits, change = derivative(model, at, noise, batch.images, moves_statistics)
-    return rising_of(logits, change, batch, seen)
+    """Something with the gradient Fε, log p, and who is right.
 
-
-def rising_head(
-    model: nn.Module,
-    at: Weights,
-    noise: Mapping[str, Tensor],
-    batch: Batch,
-    seen: Tensor,
-    moves_statistics: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The same of a network of ours, whose head alone has noise: a forward like any other."""
-    along = {"along": noise["head.weight"]}
-    found = functional_call(model, {**at, **still(model, moves_statistics)}, (batch.images,), along)
-    logits, change = found.chunk(2, dim=1)
+    Of a network of ours, whose head alone has noise, by a forward like any other. Else a tensor's noise is in
+    proportion to its length.
+    """
+    if ours(model):
+        tensors, along = {**at, **still(model, moves_statistics)}, {"along": noise["head.weight"]}
+        logits, change = functional_call(model, tensors, (batch.images,), along).chunk(2, dim=1)
+    else:
+        sizes = lengths([at[name].detach() for name in noise])
+        scaled = {name: size * noise[name] for name, size in zip(noise, sizes, strict=True)}
+        logits, change = derivative(model, at, scaled, batch.images, moves_statistics)
     return rising_of(logits, change, batch, seen)
 
 
