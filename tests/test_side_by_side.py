@@ -4,6 +4,7 @@ import contextlib
 import gc
 import json
 import sys
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,8 +20,9 @@ from keepset.experiment.config import RunConfig, make_config, run_hash
 from keepset.experiment.results import RunFolder
 from keepset.experiment.run import run
 from keepset.experiment.shared import first_key
-from keepset.experiment.side_by_side import Failure, Pace, run_all
+from keepset.experiment.side_by_side import Failure, Pace, SideBySide, run_all
 from keepset.learning import fleet
+from keepset.learning.stack import Stacks
 from keepset.learning.trainer import Trainer
 
 SHARE = "keepset.experiment.world.SAVING_SHARE"  # of the time between checkpoints; 0: one after every epoch
@@ -116,6 +118,51 @@ def test_run_all__every_run_as_alone(data: str, alone: Any, tmp_path: Path, side
     assert [numbers(tmp_path, each) for each in configs] == alone
     assert [result["picks"] for result in results if not isinstance(result, Failure)] == [n["picks"] for n in alone]
     assert not list(tmp_path.glob("*/checkpoint*"))
+
+
+@pytest.fixture
+def crews(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two, as on a GPU: while one is between two epochs, the other is trained."""
+    monkeypatch.setattr(SideBySide, "_crews", lambda _self, _limit: 2)
+
+
+@pytest.mark.usefixtures("crews")
+@pytest.mark.parametrize("side_by_side", [2, 3, 8])
+def test_run_all__in_crews_every_run_as_alone(data: str, alone: Any, tmp_path: Path, side_by_side: int) -> None:
+    configs = mixed(data)
+    run_all(configs, tmp_path, side_by_side=side_by_side)
+    assert [numbers(tmp_path, each) for each in configs] == alone
+
+
+@pytest.mark.usefixtures("crews")
+def test_run_all__what_comes_between_epochs_is_done_beside_another_crew(data: str, tmp_path: Path) -> None:
+    """The first run's look at its first epoch ends only when the second is trained, without it."""
+    apart, waited = threading.Event(), list[bool]()
+    train_epoch = fleet.train_epoch
+    configs = [config(data, learner="er-ace", seed=seed) for seed in range(2)]
+
+    def told(record: Any) -> None:
+        if (record["episode"], record["epoch"]) == (1, 1):
+            waited.append(apart.wait(60))
+
+    def noted(trainers: Sequence[Trainer], stacks: Stacks | None = None) -> list[float | Exception]:
+        if [each.episode.seed[0] for each in trainers] == [1]:
+            apart.set()
+        return train_epoch(trainers, stacks)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fleet, "train_epoch", noted)
+        results = run_all(configs, tmp_path, side_by_side=2, watch=lambda number: {} if number else {"on_epoch": told})
+    assert waited == [True]
+    assert finished(results) == [True, True]
+
+
+@pytest.mark.usefixtures("crews")
+def test_run_all__in_crews_one_that_fails_harms_no_other(data: str, alone: Any, tmp_path: Path) -> None:
+    configs = mixed(data)
+    results = run_all(configs, tmp_path, side_by_side=4, watch=raises_at(Raised(), 1, 1, 2))
+    assert finished(results) == [number != 1 for number in range(len(configs))]
+    assert [numbers(tmp_path, each) for each in (configs[0], *configs[2:])] == [alone[0], *alone[2:]]
 
 
 def test_run_all__order_of_the_configs_changes_only_that_of_the_results(data: str, alone: Any, tmp_path: Path) -> None:
@@ -338,11 +385,11 @@ def out_of_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
             raise torch.cuda.OutOfMemoryError("out of memory")
         step(trainer)
 
-    def bounded(trainers: Sequence[Trainer]) -> list[float | Exception]:
+    def bounded(trainers: Sequence[Trainer], stacks: Stacks | None = None) -> list[float | Exception]:
         count["epochs"] += 1
         if count["epochs"] > 100:
             pytest.fail("runs wait for ever")
-        return train_epoch(trainers)
+        return train_epoch(trainers, stacks)
 
     monkeypatch.setattr(Trainer, "_step", fragile)
     monkeypatch.setattr(fleet, "train_epoch", bounded)

@@ -155,6 +155,8 @@ def identity(config: RunConfig) -> dict[str, Any]:
     plain["selector"] = config.method_and_view()[0]
     del plain["data"]["folder"]
     plain["data"]["name"] = content(config.data)
+    if not config.train.stacked:  # as runs were before there was a choice
+        del plain["train"]["stacked"]
     for name in unused_settings(config.learner):
         del plain["learning"][name]
     if config.learner.endswith("-star"):

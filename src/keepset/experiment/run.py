@@ -7,6 +7,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+from ..learning import fleet
+from ..learning.stack import Stacks
 from ..learning.trainer import Engine, Trainer
 from .config import RunConfig
 from .episode_views import Told
@@ -36,13 +38,20 @@ def run(
         return folder.result()
     shared = Shared()
     world = World(config, folder, shared, on_epoch, on_view, engine)  # refuses what cannot run before writing anything
-    epochs = life(world, shared)
+    epochs, stacks = life(world, shared), Stacks()
     loss: float | None = None
     with contextlib.suppress(StopIteration):
         while True:
             trainer = epochs.send(loss)
-            loss = None if trainer is None else trainer.train_epoch()
+            loss = None if trainer is None else _epoch(trainer, stacks)
     return folder.finish(world.progress)
+
+
+def _epoch(trainer: Trainer, stacks: Stacks) -> float:
+    (outcome,) = fleet.train_epoch([trainer], stacks)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def life(world: World, shared: Shared) -> Life:

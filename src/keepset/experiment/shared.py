@@ -90,4 +90,5 @@ def first_key(config: RunConfig) -> str:
     """What the first episode depends on: of the learner its rate alone, since it has nothing to replay."""
     whole = identity(config)
     parts = {name: whole[name] for name in ("data", "model", "train", "seed", "device", "numbers")}
+    parts["train"].pop("stacked", None)  # which it is not
     return json.dumps({**parts, "rate": learner(config.learner, config.learning).rate}, sort_keys=True)

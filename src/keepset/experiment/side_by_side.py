@@ -6,12 +6,15 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..checks import check_range
 from ..learning import fleet
+from ..learning.capture import CAPTURING
+from ..learning.stack import PLACES, Stacks
 from ..learning.trainer import Engine, Trainer
 from .config import RunConfig, run_hash
 from .episode_views import Told
@@ -20,6 +23,8 @@ from .run import Life, life
 from .shared import Shared
 from .world import World
 
+CREW = 8  # runs whose epochs are trained together: more hardly go faster
+CREWS = 2  # while runs of one are between two episodes, those of the other are trained
 Watcher = Callable[[int], Mapping[str, Told]]
 """The number of a run -> `on_epoch` and `on_view` of it."""
 
@@ -48,6 +53,10 @@ class Running:
     number: int
     world: World
     epochs: Life
+    slot: int
+    """Its place among those under way."""
+    going: Future[None] | None = None
+    """While it is between two epochs, in the background."""
     trainer: Trainer | None = None
     ended: bool = False
     result: dict[str, Any] = field(default_factory=dict)
@@ -60,9 +69,10 @@ class Running:
                 send, throw = self.epochs.send, self.epochs.throw
                 self.trainer = throw(outcome) if isinstance(outcome, Exception) else send(outcome)
             except StopIteration:
-                self.ended, self.result = True, self.world.folder.finish(self.world.progress)
+                self.trainer, self.result = None, self.world.folder.finish(self.world.progress)
+                self.ended = True
         except Exception as error:  # whatever it is, it is this run's alone
-            self.ended, self.failure = True, error
+            self.trainer, self.failure, self.ended = None, error, True
 
 
 def run_all(
@@ -77,7 +87,8 @@ def run_all(
 ) -> list[dict[str, Any] | Failure]:
     """Every run's result, in the order of the configs, or why it failed; finished runs are read back.
 
-    side_by_side: how many at a time; `auto`: by memory and a short measurement on a GPU, one after the other on a CPU.
+    side_by_side: how many at a time; `auto`: by memory and a short measurement on a GPU, one after the other on a CPU;
+    two stacks of them, if they are stacked.
     """
     if side_by_side != "auto":
         check_range("side_by_side", side_by_side, 1, 1024, "runs at a time, or auto")
@@ -102,20 +113,32 @@ class SideBySide:
         self.out, self.again, self.watch, self.on_pace, self.engine = out, again, watch, on_pace, engine
         self.waiting, self.running = deque(enumerate(configs)), list[Running]()
         self.results: dict[int, dict[str, Any] | Failure] = {}
-        self.shared = Shared(configs)
+        self.on_gpu = any(config.device == "cuda" for config in configs)
+        self.crews, self.turns = 1, dict[int, int]()
+        self.background = ThreadPoolExecutor(1)
+        self.shared, self.stacks = Shared(configs), Stacks()
 
     def run(self, limit: int | None) -> list[dict[str, Any] | Failure]:
         """All of them, at most `limit` at a time; None: as many as are found to be best."""
+        if limit is None and any(config.train.stacked for _, config in self.waiting):
+            limit = CREWS * PLACES
         measured = limit is not None
+        if limit is not None:
+            self.crews = self._crews(limit)
         self._start(limit or 1)
         if limit is None:
             limit = self._room()
-        while self.waiting or self.running:
-            self._start(limit)
-            if not measured and self._all_ask():
-                limit, measured = self._best(), True
-            self._advance(limit)
-            self._settle()
+        try:
+            while self.waiting or self.running:
+                self._start(limit)
+                if not measured and self._all_ask():
+                    limit, measured = self._best(), True
+                    limit *= CREWS if limit == CREW else 1
+                    self.crews = self._crews(limit)
+                self._advance(limit)
+                self._settle()
+        finally:
+            self.background.shutdown(cancel_futures=True)
         return [self.results[number] for number in sorted(self.results)]
 
     def _start(self, limit: int) -> None:
@@ -131,28 +154,58 @@ class SideBySide:
             except Exception as error:  # whatever it is, it is this run's alone
                 self.results[number] = Failure(config, error)
                 continue
-            self.running.append(Running(number, world, life(world, self.shared)))
-            self.running[-1].proceed(None)
+            slot = min(set(range(limit)) - {each.slot for each in self.running})
+            self.running.append(Running(number, world, life(world, self.shared), slot))
+            self._proceed(self.running[-1], None)
             self._settle()
 
     def _advance(self, limit: int) -> None:
-        """An epoch of those that ask for one, together; the others only look whether they can go on."""
-        asking = [each for each in self.running if each.trainer is not None][:limit]
+        """An epoch of a crew: of those that ask for one, together; the others only look whether they can go on."""
+        crew = self._crew(limit)
+        asking = [each for each in crew if each.trainer is not None][:limit]
         trainers = [each.trainer for each in asking if each.trainer is not None]
         begin = time.perf_counter()
-        outcomes = fleet.train_epoch(trainers)
+        outcomes = fleet.train_epoch(trainers, self.stacks)
         spent = time.perf_counter() - begin
         if self.on_pace is not None and trainers:
             self.on_pace(Pace(len(trainers), sum(trainer.steps for trainer in trainers), spent))
         for each, outcome in zip(asking, outcomes, strict=True):
+            self._proceed(each, outcome)
+        for each in crew:
+            if each.trainer is None and each.going is None and not each.ended:
+                self._proceed(each, None)
+
+    # ------------------------------------------------------------ crews
+
+    def _crews(self, limit: int) -> int:
+        """What runs do between two epochs leaves a GPU idle, unless there are others to be trained."""
+        return CREWS if self.on_gpu and limit >= CREWS * CREW else 1
+
+    def _crew(self, limit: int) -> list[Running]:
+        """The crew whose turn it is, of those that are not between two epochs; if there is none, it is waited for."""
+        while True:
+            all_crews: dict[int, list[Running]] = {}
+            for each in self.running:
+                all_crews.setdefault(min(each.slot * self.crews // limit, self.crews - 1), []).append(each)
+            ready = {number: crew for number, crew in all_crews.items() if not any(map(_is_going, crew))}
+            if ready:
+                number = min(ready, key=lambda crew: self.turns.get(crew, 0))
+                self.turns[number] = max(self.turns.values(), default=0) + 1
+                return ready[number]
+            if not self.running:
+                return []
+            wait([each.going for each in self.running if each.going is not None], return_when=FIRST_COMPLETED)
+
+    def _proceed(self, each: Running, outcome: float | Exception | None) -> None:
+        """Go on until the next epoch is asked for: in the background, if there are other crews."""
+        if self.crews == 1:
             each.proceed(outcome)
-        for each in self.running:
-            if each.trainer is None and not each.ended:
-                each.proceed(None)
+        else:
+            each.going = self.background.submit(_alone_on_the_card, each, outcome)
 
     def _settle(self) -> None:
         """Take down how runs ended."""
-        for each in [each for each in self.running if each.ended]:
+        for each in [each for each in self.running if not _is_going(each) and each.ended]:
             self.running.remove(each)
             if each.failure is None:
                 self.results[each.number] = each.result
@@ -181,6 +234,19 @@ class SideBySide:
             return fleet.best_number(trainers)
         except RuntimeError:  # out of memory: each run meets it by itself, if it is still so
             return max(1, len(trainers) // 2)
+
+
+def _is_going(each: Running) -> bool:
+    """Whether it is between two epochs, or has ended and is not yet taken down."""
+    if each.going is not None and each.going.done():
+        each.going.result()  # raises what is no failure of a run, such as an interrupt
+        each.going = None
+    return each.going is not None
+
+
+def _alone_on_the_card(each: Running, outcome: float | Exception | None) -> None:
+    with CAPTURING:
+        each.proceed(outcome)
 
 
 def _without_frames(error: Exception) -> Exception:

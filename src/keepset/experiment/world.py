@@ -19,6 +19,7 @@ from ..learning import learner
 from ..learning.augment import normalise
 from ..learning.models import make_model
 from ..learning.plan import generator_of, seed_of
+from ..learning.stack import check_stackable
 from ..learning.step import masked
 from ..learning.trainer import Engine, Episode, Trainer, load_model
 from ..learning.uncertainty import uncertainty
@@ -56,6 +57,8 @@ class World:
             config.model.width,
             generator_of(config.seed, "model"),
         ).to(config.device)
+        if config.train.stacked:
+            check_stackable(self.learner, self.model, config.train.batch, config.device)
         self.trainer = Trainer(self.model, self.learner, config.train, self.shared.material(config), engine)
         self.buffer = _empty_buffer(config, self.data.classes)
         self.views = EpisodeViews(config, self.data, folder, on_view)

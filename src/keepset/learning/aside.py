@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from . import stacked
+
 # Options of the compiler: no memory is used again that the side stream may still be reading.
 KEPT = {"allow_buffer_reuse": False, "inplace_buffers": False}
 
@@ -21,11 +23,16 @@ _read: list[Tensor] = []  # kept until they have read it
 
 
 class Convolution(nn.Conv2d):
-    """A convolution without bias. With `aside`, the gradient of its weight is taken on the side stream."""
+    """A convolution without bias. With `aside`, the gradient of its weight is taken on the side stream.
+
+    Its weight may be that of several runs.
+    """
 
     aside = False
 
     def forward(self, maps: Tensor) -> Tensor:
+        if self.weight.ndim == 5:
+            return stacked.convolution(maps, self.weight, self.stride[0])
         if not self.aside:
             return super().forward(maps)
         found: Tensor = _Convolved.apply(maps, self.weight, list(self.stride), list(self.padding))  # type: ignore[no-untyped-call]

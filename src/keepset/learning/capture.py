@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
 
+CAPTURING = threading.RLock()  # held during a capture: no other thread may use the card meanwhile
 WARM_STEPS = 3  # before a capture: compiling, and choosing convolutions
 
 
@@ -20,7 +22,13 @@ def captured(
     the tensors in `moving` are put back afterwards, so that it is as if only captured.
     fastest: cuDNN tries what it has and keeps the fastest, or else takes algorithms that always give the same bits.
     """
-    restore = restorer(moving)
+    with CAPTURING:
+        return _captured(step, restorer(moving), stream, fastest)
+
+
+def _captured(
+    step: Callable[[], object], restore: Callable[[], None], stream: torch.cuda.Stream | None, fastest: bool
+) -> Callable[[], None]:
     aside = stream or torch.cuda.Stream(priority=-1)  # before what the step itself puts aside
     aside.wait_stream(torch.cuda.current_stream())
     with _algorithms(fastest):

@@ -20,7 +20,8 @@ def er_ace_loss(model: nn.Module, new: Batch, memory: Sequence[Batch], seen: Ten
         return finetune_loss(model, new, memory, seen)
     (replayed,) = memory
     logits_new, logits_memory = apart(model, [new.images, replayed.images])
-    present = torch.zeros_like(seen).index_fill(0, new.labels, True)  # (classes,) those of this minibatch
+    classes = torch.arange(seen.shape[-1], device=seen.device)
+    present = (new.labels[..., None] == classes).any(-2)  # (classes,) those of this minibatch
     loss_new = cross_entropy(logits_new, new.labels, present)
     loss_memory = cross_entropy(logits_memory, replayed.labels, seen)
     return (loss_new + loss_memory) / 2

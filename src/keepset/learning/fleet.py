@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
+from .stack import Stack, Stacks
 from .trainer import Trainer
 
 MOST = 16  # runs side by side that are tried
@@ -18,37 +20,69 @@ SPARE = 0.85  # of the free memory that a fleet may fill
 STEPS = 30  # of a measurement
 
 
-def train_epoch(trainers: Sequence[Trainer]) -> list[float | Exception]:
-    """One epoch of each trainer, in lockstep; its mean loss, or what went wrong with that one alone."""
-    outcomes: list[float | Exception | None] = [None] * len(trainers)
+@dataclass
+class Member:
+    """A trainer by itself, or the trainers of a stack; and their mean losses, or what went wrong."""
 
-    def each(act: Callable[[Trainer], float | None]) -> None:
-        """For every trainer that has not failed, on its own stream."""
-        for place, trainer in enumerate(trainers):
-            if outcomes[place] is None:
-                try:
-                    with on_stream(trainer):
-                        outcomes[place] = act(trainer)
-                except Exception as error:  # out of memory, or whatever an own learner raises
-                    outcomes[place] = error
+    of: Trainer | Stack
+    trainers: Sequence[Trainer]
+    outcome: list[float] | Exception | None = None
 
-    each(begin)
-    for _ in range(max((trainer.steps for trainer in trainers), default=0)):
-        each(Trainer.advance)
-    each(Trainer.end_epoch)
-    return [outcome if outcome is not None else 0.0 for outcome in outcomes]
+    def attempt(self, act: Callable[[Member], list[float] | None]) -> None:
+        """On its own stream, if it has not failed."""
+        if self.outcome is None:
+            try:
+                with on_stream(self.of):
+                    self.outcome = act(self)
+            except Exception as error:  # out of memory, or whatever an own learner raises
+                self.outcome = error
+
+    def begin(self) -> None:
+        begin(self.of, self.trainers)
+
+    def advance(self) -> None:
+        self.of.advance()
+
+    def end(self) -> list[float]:
+        ended = self.of.end_epoch()
+        return ended if isinstance(ended, list) else [ended]
 
 
-def begin(trainer: Trainer) -> None:
-    """The next epoch, on the trainer's own stream."""
-    if trainer.stream is not None:
-        trainer.stream.wait_stream(torch.cuda.default_stream())  # what was loaded or evaluated there
-    with on_stream(trainer):
-        trainer.begin_epoch()
+def train_epoch(trainers: Sequence[Trainer], stacks: Stacks | None = None) -> list[float | Exception]:
+    """One epoch of each trainer, in lockstep; its mean loss, or what went wrong with that one alone.
+
+    stacks: of the fleet, kept from epoch to epoch; trainers that are stacked fail together.
+    """
+    together, alone = (stacks or Stacks()).split(trainers)
+    members = [Member(stack, inside) for stack, inside in together] + [Member(each, [each]) for each in alone]
+    for member in members:
+        member.attempt(Member.begin)
+    for _ in range(max((member.of.steps for member in members), default=0)):
+        for member in members:
+            member.attempt(Member.advance)
+    for member in members:
+        member.attempt(Member.end)
+    found: dict[int, float | Exception] = {}
+    for member in members:
+        for place, trainer in enumerate(member.trainers):
+            outcome = member.outcome
+            found[id(trainer)] = outcome[place] if isinstance(outcome, list) else outcome or 0.0
+    return [found[id(trainer)] for trainer in trainers]
 
 
-def on_stream(trainer: Trainer) -> contextlib.AbstractContextManager[object]:
-    return contextlib.nullcontext() if trainer.stream is None else torch.cuda.stream(trainer.stream)
+def begin(member: Trainer | Stack, trainers: Sequence[Trainer] = ()) -> None:
+    """The next epoch, on the member's own stream; trainers: those of a stack."""
+    if member.stream is not None:
+        member.stream.wait_stream(torch.cuda.default_stream())  # what was loaded or evaluated there
+    with on_stream(member):
+        if isinstance(member, Stack):
+            member.begin_epoch(trainers)
+        else:
+            member.begin_epoch()
+
+
+def on_stream(member: Trainer | Stack) -> contextlib.AbstractContextManager[object]:
+    return contextlib.nullcontext() if member.stream is None else torch.cuda.stream(member.stream)
 
 
 # ---------------------------------------------------------------- how many

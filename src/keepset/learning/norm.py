@@ -19,7 +19,8 @@ OVER = (1, 3, 4)  # of (parts, images, channels, height, width): all that a stat
 class Norm(nn.Module):
     """Batch-norm of maps, but a batch of several parts is normalised as if each had come by itself, in their order.
 
-    rectified: with a ReLU at the end.
+    rectified: with a ReLU at the end. Weights and statistics may be those of several runs, (runs, channels): then the
+    maps lie run after run, and each run's are in those parts.
     """
 
     running_mean: Tensor
@@ -40,6 +41,8 @@ class Norm(nn.Module):
 
     def forward(self, maps: Tensor, parts: Parts = (), beside: Tensor | None = None) -> Tensor:
         """(b, channels, height, width), the parts' sizes adding up to b; beside: maps to add before the ReLU."""
+        if self.weight.ndim == 2:  # of several runs
+            return self.at_once(maps, max(len(parts), 1) * len(self.weight), beside)
         if self.training and maps.is_cuda and torch.compiler.is_compiling() and len(set(parts)) < 2:
             return self.at_once(maps, max(len(parts), 1), beside)
         pieces = maps.split(parts) if self.training and len(parts) > 1 else (maps,)
@@ -60,7 +63,8 @@ class Norm(nn.Module):
         over = maps.numel() // maps.shape[1] // count  # numbers behind each statistic
         if over < 2:
             raise ValueError(f"a part needs more than one value a channel in training, got {count} of {maps.shape}")
-        found, mean, variance = _Normalised.apply(maps, self.weight, self.bias, beside, count, self.rectified)  # type: ignore[no-untyped-call]
+        weight, bias = (_by_part(each, count) for each in (self.weight, self.bias))
+        found, mean, variance = _Normalised.apply(maps, weight, bias, beside, count, self.rectified)  # type: ignore[no-untyped-call]
         with torch.no_grad():
             self.running_mean.copy_(_followed(self.running_mean, mean))
             self.running_var.copy_(_followed(self.running_var, variance * (over / (over - 1))))
@@ -68,15 +72,27 @@ class Norm(nn.Module):
         return result
 
 
+def _by_part(weight: Tensor, count: int) -> Tensor:
+    """(channels,) as it is; (runs, channels), of several runs, repeated for each run's parts."""
+    if weight.ndim == 1:
+        return weight
+    return weight[:, None].expand(-1, count // len(weight), -1).reshape(count, -1)
+
+
 def _followed(running: Tensor, batches: Tensor) -> Tensor:
-    """A running statistic, part after part, as so many forwards would move it."""
+    """A running statistic, part after part, as so many forwards would move it; of several runs, each by its own."""
+    if running.ndim == 2:
+        batches = batches.unflatten(0, (len(running), -1)).transpose(0, 1)
     for batch in batches:
         running = running.lerp(batch.to(running), SHARE)
     return running
 
 
 class _Normalised(torch.autograd.Function):
-    """(maps, weight, bias, beside, count, rectified) -> the maps normalised, (count, channels) mean and variance."""
+    """(maps, weight, bias, beside, count, rectified) -> the maps normalised, (count, channels) mean and variance.
+
+    weight and bias: (channels,), or (count, channels) where they are not the same for all parts.
+    """
 
     @staticmethod
     def forward(
@@ -112,7 +128,9 @@ class _Normalised(torch.autograd.Function):
         over = pieces[0].numel() // pieces.shape[2]
         moved = _wide(weight * inverse) * (slope - (_wide(by_bias) + normal * _wide(by_weight)) / over)
         back = slopes if ctx.beside else None
-        return moved.to(maps.dtype).flatten(0, 1), by_weight.sum(0), by_bias.sum(0), back, None, None
+        if weight.ndim == 1:
+            by_weight, by_bias = by_weight.sum(0), by_bias.sum(0)
+        return moved.to(maps.dtype).flatten(0, 1), by_weight, by_bias, back, None, None
 
 
 def _pieces(maps: Tensor, count: int) -> Tensor:

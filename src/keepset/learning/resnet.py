@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..checks import check_range, read_generator
+from . import stacked
 from .aside import Convolution
 from .norm import Norm, Parts
 
@@ -33,7 +34,13 @@ class Classifier(nn.Module, ABC):
         """(b, d): what the head reads; batch-norm takes the statistics of each part of the batch by itself."""
 
     def forward(self, images: Tensor, parts: Parts = (), along: Tensor | None = None) -> Tensor:
-        """(b, classes); with `along`, a direction of the head's weight, beside them how they change that way."""
+        """(b, classes); with `along`, a direction of the head's weight, beside them how they change that way.
+
+        A network of several runs: (runs, b, channels, height, width) -> (runs, b, classes).
+        """
+        if images.ndim == 5:
+            features = self.features(images.flatten(0, 1), parts)
+            return stacked.linear(features, self.head)
         features = self.features(images, parts)
         logits: Tensor = self.head(features)
         if along is None:
@@ -56,7 +63,7 @@ class Point(nn.Conv2d):
     """
 
     def forward(self, maps: Tensor) -> Tensor:
-        if not maps.is_cuda:
+        if not maps.is_cuda and self.weight.ndim == 4:
             return super().forward(maps)
         return self.as_product(maps)
 
@@ -64,7 +71,9 @@ class Point(nn.Conv2d):
         """(b, c, h, w), in the layout of the tensor cores -> (b, k, h / stride, w / stride), in the same."""
         down, across = self.stride
         picked = maps[:, :, ::down, ::across].permute(0, 2, 3, 1)
-        return functional.linear(picked, self.weight.flatten(1)).permute(0, 3, 1, 2)
+        weight = self.weight.flatten(-3)
+        found = functional.linear(picked, weight) if weight.ndim == 2 else stacked.product(picked, weight)
+        return found.permute(0, 3, 1, 2)
 
 
 class Block(nn.Module):
@@ -101,24 +110,26 @@ class ResNet18(Classifier):
         """(b, 8 · width)."""
         convolution, norm = self.stem
         weight: Tensor = convolution.weight  # type: ignore[assignment]
-        maps: Tensor = as_product(images, weight) if images.is_cuda else convolution(images)
+        maps: Tensor = as_product(images, weight) if images.is_cuda or weight.ndim == 5 else convolution(images)
         return through([norm, *self.blocks], maps, parts).mean((2, 3))
 
 
 def as_product(images: Tensor, weight: Tensor) -> Tensor:
     """A 3×3 convolution of few channels, padding 1, as a product of matrices, in the layout of the tensor cores.
 
-    images: (b, c, h, w); weight: (k, c, 3, 3). cuDNN leaves the tensor cores aside for three channels: the stem took
-    0.34 of the 6.8 ms of a step of 512 images. One product for each image, so that the gradient of the weight is summed
-    over images at the end, and not by one long product of few columns.
+    images: (b, c, h, w); weight: (k, c, 3, 3), or (runs, k, c, 3, 3) of several runs. cuDNN leaves the tensor cores
+    aside for three channels: the stem took 0.34 of the 6.8 ms of a step of 512 images. One product for each image, so
+    that the gradient of the weight is summed over images at the end, and not by one long product of few columns.
     """
     count, channels, height, width = images.shape
     padded = functional.pad(images, (1, 1, 1, 1)).permute(0, 2, 3, 1)
     shifted = [padded[:, top : top + height, left : left + width] for top in range(3) for left in range(3)]
     missing = -9 * channels % 16  # columns of zeros: the tensor cores take steps of 16
     patches = functional.pad(torch.cat(shifted, dim=3), (0, missing)).reshape(count, height * width, -1)
-    columns = functional.pad(weight.permute(2, 3, 1, 0).flatten(0, 2), (0, 0, 0, missing))  # (9c + missing, k)
-    maps = torch.bmm(patches, columns.expand(count, -1, -1))  # (b, h · w, k)
+    columns = weight.reshape(-1, *weight.shape[-4:]).permute(0, 3, 4, 2, 1).flatten(1, 3)
+    columns = functional.pad(columns, (0, 0, 0, missing))  # (runs, 9c + missing, k)
+    own = columns[:, None].expand(-1, count // len(columns), -1, -1).flatten(0, 1)
+    maps = torch.bmm(patches, own)  # (b, h · w, k)
     return maps.view(count, height, width, -1).permute(0, 3, 1, 2)
 
 

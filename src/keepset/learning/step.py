@@ -18,7 +18,10 @@ LARGEST = 2**31
 
 @dataclass(frozen=True)
 class Batch:
-    """Images (b, channels, height, width), augmented and normalised, and their labels (b,)."""
+    """Images (b, channels, height, width), augmented and normalised, and their labels (b,).
+
+    Of several runs, where the network is that of several: (runs, b, …) each.
+    """
 
     images: Tensor
     labels: Tensor
@@ -135,7 +138,8 @@ def compiled_descent(gradients: Gradients) -> Gradients:
 
 def joined(batches: Sequence[Batch]) -> Batch:
     """The batches one after the other."""
-    return Batch(torch.cat([batch.images for batch in batches]), torch.cat([batch.labels for batch in batches]))
+    images, labels = ([getattr(batch, name) for batch in batches] for name in ("images", "labels"))
+    return Batch(torch.cat(images, -4), torch.cat(labels, -1))
 
 
 def apart(model: nn.Module, batches: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -145,22 +149,25 @@ def apart(model: nn.Module, batches: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """
     if not isinstance(model, Classifier):
         return tuple(model(batch) for batch in batches)
-    sizes = tuple(len(batch) for batch in batches)
-    logits: Tensor = model(torch.cat(list(batches)), sizes)
-    split: tuple[Tensor, ...] = logits.split(sizes)
+    sizes = tuple(batch.shape[-4] for batch in batches)
+    logits: Tensor = model(torch.cat(list(batches), -4), sizes)
+    split: tuple[Tensor, ...] = logits.split(sizes, -2)
     return split
 
 
 def masked(logits: Tensor, seen: Tensor) -> Tensor:
-    """(b, classes) logits, the lowest number there is where a class is not seen.
+    """(b, classes) logits, the lowest number there is where a class is not seen; of several runs, (runs, …) both.
 
     Softmax gives exactly 0 there and the gradient is exactly 0. It is not −∞, since 0 · ∞ would spoil divergences.
     """
-    return logits.masked_fill(~seen, torch.finfo(logits.dtype).min)
+    return logits.masked_fill(~seen.unsqueeze(-2), torch.finfo(logits.dtype).min)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, seen: Tensor, reduction: str = "mean") -> Tensor:
-    """Over the classes seen; `labels` must be among them."""
+    """Over the classes seen; `labels` must be among them. Of several runs: one mean for each."""
+    if logits.ndim == 3:
+        losses = nn.functional.cross_entropy(masked(logits, seen).flatten(0, 1), labels.flatten(), reduction="none")
+        return losses.view(labels.shape).mean(-1)
     return nn.functional.cross_entropy(masked(logits, seen), labels, reduction=reduction)
 
 

@@ -37,6 +37,8 @@ class TrainSettings:
     """… after this part of the epochs."""
     precision: str = "auto"
     """`float32`, `bfloat16` (autocast), or `auto`: bfloat16 on CUDA, float32 elsewhere."""
+    stacked: bool = False
+    """Whether steps are taken with those of other runs as one, from the second episode on: faster, other rounding."""
 
     def __post_init__(self) -> None:
         check_range("epochs", self.epochs, 1, 10**6, "passes over the new images")
@@ -152,13 +154,16 @@ class Trainer:
             self.advance()
         return self.end_epoch()
 
+    def planned(self) -> Tensor:
+        """All that is random in the epoch: (steps, 4, batch)."""
+        material, episode = self.material, self.episode
+        return plan_epoch(
+            episode.new, episode.memory, self.sizes, material.padding, material.flip, episode.seed, self.epoch
+        ).packed()
+
     def begin_epoch(self) -> None:
         """Draw all that is random in the epoch, and lay it where the steps will look for it."""
-        material, episode = self.material, self.episode
-        plan = plan_epoch(
-            episode.new, episode.memory, self.sizes, material.padding, material.flip, episode.seed, self.epoch
-        )
-        self._lay(plan.packed())
+        self._lay(self.planned())
         self._place.zero_()
         self._taken = 0
         rate = self.rate(self.epoch)
@@ -207,17 +212,11 @@ class Trainer:
         parts = zip(images.split(self.sizes), labels.split(self.sizes), strict=True)
         new, *memory = (Batch(*part) for part in parts)
         self.optimiser.zero_grad(set_to_none=True)
-        with self._autocast():
+        with autocast(self.settings.precision, self.device):
             loss = self._gradients(self.model, new, memory, self._seen)
         self.optimiser.step()
         self._losses.index_copy_(0, self._place, loss[None].float())
         self._place += 1
-
-    def _autocast(self) -> contextlib.AbstractContextManager[object]:
-        wanted = self.settings.precision
-        if wanted == "float32" or (wanted == "auto" and self.device.type != "cuda"):
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)  # a graph must not keep the casts
 
     # ------------------------------------------------------------ saving
 
@@ -238,6 +237,13 @@ class Trainer:
         for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name])
         self.epoch = epoch
+
+
+def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """As `TrainSettings.precision` says."""
+    if precision == "float32" or (precision == "auto" and device.type != "cuda"):
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)  # a graph must not keep the casts
 
 
 def gathered(material: Material, plan: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
