@@ -1,20 +1,21 @@
 """Many runs side by side: how long a step of a run takes, and what the ways of running it buy.
 
 python bench/fleet.py [--learners er er-ace er-ace-star] [--widths 64 20] [--runs 1 2 4 8 16]
-    [--ways usual eager captured compiled] [--size 32] [--profile FILE]
+    [--ways usual eager captured compiled stacked] [--size 32] [--profile FILE]
 python bench/fleet.py --evaluation [--widths 64 20]                 test images a second, by the size of a batch
 
 On a GPU, in one process, a step of 10 new and 10 memory images (STAR takes 10 more): the loop as it is
 usually written (a forward for each batch, draws in the loop, torch's SGD as it comes, the loss read back), our own step
-run eagerly, captured, and compiled and captured, by one run and by several side by side. On a CPU: the plain loop
-against itself with the data path of a torch DataLoader. The pixels are random: time does not depend on them.
+run eagerly, captured, and compiled and captured, by one run and by several side by side; and stacked, eight runs in one
+step, which STAR cannot be, nor width 20. On a CPU: the plain loop against itself with the data path of a torch
+DataLoader. The pixels are random: time does not depend on them.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from keepset.embed import embed
 from keepset.learning import LearnerSettings, fleet, learner
 from keepset.learning.augment import augment, draw_crops, normalise
 from keepset.learning.resnet import resnet18
+from keepset.learning.stack import PLACES, Stacks, check_stackable
 from keepset.learning.step import Batch
 from keepset.learning.trainer import Engine, Episode, Material, Trainer, TrainSettings
 
@@ -36,8 +38,8 @@ CUDA = torch.cuda.is_available()
 IMAGES, STEPS = (2000, 50) if CUDA else (400, 20)
 FEW = 10  # steps of a loop that launches its kernels one by one
 EAGER, CAPTURED, COMPILED = Engine(False, False), Engine(True, False), Engine(True, True)
-WAYS = {"eager": EAGER, "captured": CAPTURED, "compiled": COMPILED}
-USUAL, SEVERAL = "usual", ("captured", "compiled")
+WAYS = {"eager": EAGER, "captured": CAPTURED, "compiled": COMPILED, "stacked": COMPILED}
+USUAL, STACKED, SEVERAL = "usual", "stacked", ("captured", "compiled", "stacked")
 EVALUATED = (64, 256, 1024, 2500, 10_000)
 
 
@@ -50,10 +52,10 @@ def material(size: int = 32) -> Material:
     return Material(images.to(device), labels.to(device), mean, std, 4, True)
 
 
-def trainer_of(name: str, width: int, engine: Engine, data: Material, seed: int) -> Trainer:
+def trainer_of(name: str, width: int, engine: Engine, data: Material, seed: int, stacked: bool = False) -> Trainer:
     """A run in its second episode."""
     model = resnet18(CLASSES, width, generator=seed).to(data.images.device)
-    trainer = Trainer(model, learner(name), TrainSettings(), data, engine)
+    trainer = Trainer(model, learner(name), TrainSettings(stacked=stacked), data, engine)
     rows = torch.arange(IMAGES)
     seen = torch.ones(CLASSES, dtype=torch.bool, device=data.images.device)
     trainer.begin(Episode(rows[: 10 * STEPS], rows[10 * STEPS :], seen, (seed,)))
@@ -63,6 +65,24 @@ def trainer_of(name: str, width: int, engine: Engine, data: Material, seed: int)
 def seconds_a_run_step(trainers: Sequence[Trainer], steps: int = STEPS) -> float:
     """The best of five, all of them advancing together; their epochs must have begun."""
     return 1 / max(fleet.run_steps_a_second(trainers, steps) for _ in range(BEST_OF))
+
+
+def seconds_a_stacked_step(trainers: Sequence[Trainer], stacks: Stacks) -> float:
+    """The same for runs that are stacked."""
+    members, _ = stacks.split(trainers)
+    best = float("inf")
+    for _ in range(BEST_OF):
+        for stack, inside in members:
+            fleet.begin(stack, inside)
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(STEPS):
+            for stack, _ in members:
+                with fleet.on_stream(stack):
+                    stack.advance()
+        torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - begin)
+    return best / STEPS / len(trainers)
 
 
 # ---------------------------------------------------------------- a GPU
@@ -84,7 +104,7 @@ def on_a_gpu(
     for width in widths:
         for name in names:
             work, usual = flops(name, width, data), float("nan")
-            for how in ways:
+            for how in [how for how in ways if how != STACKED or can_stack(name, width)]:
                 for runs, seconds, memory in measured(
                     name, width, how, numbers if how in SEVERAL else [1], data, profile
                 ):
@@ -97,6 +117,14 @@ def on_a_gpu(
                     )
 
 
+def can_stack(name: str, width: int) -> bool:
+    try:
+        check_stackable(learner(name), resnet18(CLASSES, width), 10, "cuda")
+    except ValueError:
+        return False
+    return True
+
+
 def measured(
     name: str, width: int, how: str, numbers: Sequence[int], data: Material, profile: Path | None
 ) -> Iterator[tuple[int, float, float]]:
@@ -106,7 +134,17 @@ def measured(
     if how == USUAL:
         yield 1, usual_loop(name, width, data), torch.cuda.memory_reserved() - before
         return
-    trainers = [trainer_of(name, width, WAYS[how], data, seed) for seed in range(max(numbers))]
+    trainers = [trainer_of(name, width, WAYS[how], data, seed, how == STACKED) for seed in range(max(numbers))]
+    if how == STACKED:
+        stacks = Stacks()
+        times = [seconds_a_stacked_step(trainers[:number], stacks) for number in numbers]
+        memory = (torch.cuda.memory_reserved() - before) / len(trainers)
+        yield from ((number, seconds, memory) for number, seconds in zip(numbers, times, strict=True))
+        if profile is not None:
+            write_profile(
+                lambda: fleet.train_epoch(trainers[:PLACES], stacks), profile.with_suffix(f".{name}.stacked.txt")
+            )
+        return
     for trainer in trainers:
         fleet.begin(trainer)
     torch.cuda.synchronize()
@@ -114,7 +152,7 @@ def measured(
     for number in numbers:
         yield number, seconds_a_run_step(trainers[:number], STEPS if how in SEVERAL else FEW), memory
     if profile is not None and how == "compiled":
-        write_profile(trainers[0], profile.with_suffix(f".{name}.{width}.txt"))
+        write_profile(trainers[0].train_epoch, profile.with_suffix(f".{name}.{width}.txt"))
 
 
 def evaluation(width: int) -> None:
@@ -206,9 +244,9 @@ def flops(name: str, width: int, data: Material) -> float:
     return float(counter.get_total_flops())
 
 
-def write_profile(trainer: Trainer, path: Path) -> None:
+def write_profile(train_epoch: Callable[[], object], path: Path) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        trainer.train_epoch()
+        train_epoch()
         torch.cuda.synchronize()
     table = profiler.key_averages().table(sort_by="cuda_time_total", row_limit=300, max_name_column_width=110)
     path.write_text(str(table))

@@ -1,5 +1,6 @@
 """On a GPU: the same picks and steps as on the CPU, and results that stay there. Runs wherever CUDA is."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,11 @@ import pytest
 import torch
 
 import keepset
-from keepset.learning import fleet, learner
+from keepset.learning import fleet, learner, stacked
 from keepset.learning.capture import captured as captured_once
 from keepset.learning.norm import Norm
 from keepset.learning.resnet import resnet18
+from keepset.learning.stack import Stacks
 from keepset.learning.trainer import Engine, Episode, Material, Trainer, TrainSettings
 from keepset.selection import SELECTORS, tensor_core_scales, tensor_cores
 from keepset.selection.geometry import cloud
@@ -315,14 +317,22 @@ PLAIN, CAPTURED, COMPILED = Engine(capture=False, compile=False), Engine(compile
 CLASSES = 4
 
 
-def make_run(name: str, seed: int, engine: Engine, precision: str = "auto") -> Trainer:
-    """A narrow ResNet and 64 coloured images on the GPU: ten new images a step, and as many of the memory."""
+@functools.cache
+def make_material() -> Material:
+    """64 coloured images on the GPU."""
     source = torch.Generator().manual_seed(0)
     images = torch.randint(256, (64, 3, 32, 32), dtype=torch.uint8, generator=source).cuda()
     labels, mean, std = (torch.arange(64) % CLASSES).cuda(), torch.full((3,), 0.5).cuda(), torch.full((3,), 0.3).cuda()
-    model = resnet18(CLASSES, 8, 3, generator=seed).cuda()
-    settings = TrainSettings(epochs=2, batch=10, precision=precision)
-    return Trainer(model, learner(name), settings, Material(images, labels, mean, std, padding=4, flip=True), engine)
+    return Material(images, labels, mean, std, padding=4, flip=True)
+
+
+def make_run(
+    name: str, seed: int, engine: Engine, precision: str = "auto", *, width: int = 8, stacked: bool = False
+) -> Trainer:
+    """A narrow ResNet: ten new images a step, and as many of the memory."""
+    model = resnet18(CLASSES, width, 3, generator=seed).cuda()
+    settings = TrainSettings(epochs=2, batch=10, precision=precision, stacked=stacked)
+    return Trainer(model, learner(name), settings, make_material(), engine)
 
 
 def begin_episode(run: Trainer, number: int, seed: int, count: int = 32) -> None:
@@ -372,6 +382,39 @@ def test_fleet__a_run_beside_two_others_has_the_bits_it_has_alone(name: str, eng
     ended = state_of(together[1])
     for key, tensor in state_of(alone).items():
         assert torch.equal(ended[key], tensor), key
+
+
+def stacked_run(seed: int) -> Trainer:
+    run = make_run("er-ace", seed, COMPILED, width=32, stacked=True)
+    begin_episode(run, 1, seed)
+    return run
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own advice
+def test_stack__a_run_has_the_same_bits_in_any_company_and_place() -> None:
+    alone, together = stacked_run(1), [stacked_run(seed) for seed in (5, 6, 7, 1, 2)]
+    stacks = [Stacks(), Stacks()]
+    for _ in range(2):
+        assert fleet.train_epoch([alone], stacks[0])[0] == fleet.train_epoch(together, stacks[1])[3]
+    ended = state_of(together[3])
+    for key, tensor in state_of(alone).items():
+        assert torch.equal(ended[key], tensor), key
+
+
+@pytest.mark.parametrize(("before", "after", "side", "stride"), [(32, 32, 8, 1), (64, 128, 32, 2), (128, 64, 4, 1)])
+def test_stack__convolutions_in_bfloat16_as_in_float32(before: int, after: int, side: int, stride: int) -> None:
+    source = torch.Generator().manual_seed(0)
+    maps = torch.randn(3 * 5, before, side, side, generator=source).bfloat16().cuda()
+    weight = torch.randn(3, after, before, 3, 3, generator=source).bfloat16().cuda()
+    slopes = torch.randn(15, after, side // stride, side // stride, generator=source).bfloat16().cuda()
+    moving = maps.requires_grad_(), weight.requires_grad_()
+    found = stacked.convolution(*moving, stride)
+    got = found, *torch.autograd.grad(found, moving, slopes)
+    pieces, own = maps.detach().float().unflatten(0, (3, 5)).requires_grad_(), weight.detach().float().requires_grad_()
+    wanted = torch.cat([torch.nn.functional.conv2d(p, w, None, stride, 1) for p, w in zip(pieces, own, strict=True)])
+    by_maps, by_weight = torch.autograd.grad(wanted, (pieces, own), slopes.float())
+    for first, second in zip(got, (wanted, by_maps.flatten(0, 1), by_weight), strict=True):
+        assert apart(first.detach().float(), second.detach()) < 1e-2
 
 
 def test_fleet__measuring_leaves_the_runs_as_they_were() -> None:

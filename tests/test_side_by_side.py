@@ -5,9 +5,11 @@ import gc
 import json
 import sys
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +157,24 @@ def test_run_all__what_comes_between_epochs_is_done_beside_another_crew(data: st
         results = run_all(configs, tmp_path, side_by_side=2, watch=lambda number: {} if number else {"on_epoch": told})
     assert waited == [True]
     assert finished(results) == [True, True]
+
+
+@pytest.mark.usefixtures("crews")
+def test_run_all__in_crews_waiting_is_no_work(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second run waits for the first one's first episode, the third trains its own: they end in another order."""
+    waits = Counter[str]()
+
+    def counted(*given: Any, **more: Any) -> Any:
+        waits["all"] += 1
+        return wait(*given, **more)
+
+    monkeypatch.setattr("keepset.experiment.side_by_side.wait", counted)
+    kinds = [("random", 0), ("maxherding", 0), ("random", 1), ("maxherding", 1), ("random", 2), ("maxherding", 2)]
+    configs = [config(data, selector=selector, seed=seed) for selector, seed in kinds]
+    slow = {"on_epoch": lambda _: time.sleep(0.02)}
+    results = run_all(configs, tmp_path, side_by_side=6, watch=lambda _: slow)
+    assert finished(results) == [True] * 6
+    assert waits["all"] < 100, "asked again and again: thousands"
 
 
 @pytest.mark.usefixtures("crews")

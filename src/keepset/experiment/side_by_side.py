@@ -23,8 +23,9 @@ from .run import Life, life
 from .shared import Shared
 from .world import World
 
-CREW = 8  # runs whose epochs are trained together: more hardly go faster
 CREWS = 2  # while runs of one are between two episodes, those of the other are trained
+CREW = 8  # runs whose epochs are trained together: more hardly go faster
+STACKED = 2 * PLACES  # the same, of runs that are stacked: while one stack moves maps, the other multiplies
 Watcher = Callable[[int], Mapping[str, Told]]
 """The number of a run -> `on_epoch` and `on_view` of it."""
 
@@ -88,7 +89,7 @@ def run_all(
     """Every run's result, in the order of the configs, or why it failed; finished runs are read back.
 
     side_by_side: how many at a time; `auto`: by memory and a short measurement on a GPU, one after the other on a CPU;
-    two stacks of them, if they are stacked.
+    if they are stacked, crews of two full stacks. From sixteen on, on a GPU, there are two crews that take turns.
     """
     if side_by_side != "auto":
         check_range("side_by_side", side_by_side, 1, 1024, "runs at a time, or auto")
@@ -121,7 +122,7 @@ class SideBySide:
     def run(self, limit: int | None) -> list[dict[str, Any] | Failure]:
         """All of them, at most `limit` at a time; None: as many as are found to be best."""
         if limit is None and any(config.train.stacked for _, config in self.waiting):
-            limit = CREWS * PLACES
+            limit = CREWS * STACKED if self.on_gpu else PLACES
         measured = limit is not None
         if limit is not None:
             self.crews = self._crews(limit)
@@ -133,8 +134,6 @@ class SideBySide:
                 self._start(limit)
                 if not measured and self._all_ask():
                     limit, measured = self._best(), True
-                    limit *= CREWS if limit == CREW else 1
-                    self.crews = self._crews(limit)
                 self._advance(limit)
                 self._settle()
         finally:
@@ -183,18 +182,19 @@ class SideBySide:
 
     def _crew(self, limit: int) -> list[Running]:
         """The crew whose turn it is, of those that are not between two epochs; if there is none, it is waited for."""
-        while True:
-            all_crews: dict[int, list[Running]] = {}
-            for each in self.running:
-                all_crews.setdefault(min(each.slot * self.crews // limit, self.crews - 1), []).append(each)
-            ready = {number: crew for number, crew in all_crews.items() if not any(map(_is_going, crew))}
+        crews: dict[int, list[Running]] = {}
+        for each in self.running:
+            crews.setdefault(min(each.slot * self.crews // limit, self.crews - 1), []).append(each)
+        while crews:
+            going = [each.going for each in self.running if _is_going(each) and each.going is not None]
+            ready = [number for number, crew in crews.items() if all(each.going is None for each in crew)]
             if ready:
                 number = min(ready, key=lambda crew: self.turns.get(crew, 0))
                 self.turns[number] = max(self.turns.values(), default=0) + 1
-                return ready[number]
-            if not self.running:
-                return []
-            wait([each.going for each in self.running if each.going is not None], return_when=FIRST_COMPLETED)
+                return crews[number]
+            # only for what is not done: a thread that asks again and again leaves the other no time
+            wait(going, return_when=FIRST_COMPLETED)
+        return []
 
     def _proceed(self, each: Running, outcome: float | Exception | None) -> None:
         """Go on until the next epoch is asked for: in the background, if there are other crews."""
