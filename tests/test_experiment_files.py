@@ -20,7 +20,7 @@ FILES = sorted((ROOT / "experiments").glob("*.toml"))
 COST = re.compile(r"^# ([\d,]+) runs of ([\d,]+) steps: ([\d,]+) steps in all; with --preset fast ([\d,]+)\.$", re.M)
 HOURS = re.compile(r"^# On one H200, eight side by side: ([\d.]+) GPU hours; with --preset fast ([\d.]+)\.$", re.M)
 # milliseconds a step of a run, by learner and by the side of an image, as docs/performance.md tells
-RATES = {("er", 32): 0.565, ("er-ace", 32): 0.617, ("er-ace-star", 32): 1.928, ("er", 64): 1.364, ("er-ace", 64): 1.364}
+RATES = {("er", 32): 0.575, ("er-ace", 32): 0.567, ("er-ace-star", 32): 1.279, ("er", 64): 1.364, ("er-ace", 64): 1.364}
 
 CAPACITIES = [100, 300, 500, 1000, 2000]
 LARGE = [*CAPACITIES, 4000, 5000]

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from keepset.experiment.config import RunConfig, make_config, run_hash
+from keepset.experiment.grid import Grid, Planned
 from keepset.experiment.run import run
 from keepset.experiment.shared import first_key
 from keepset.experiment.side_by_side import run_all
+from keepset.experiment.stacking import stacked_where_possible
 from keepset.learning import fleet, learner, stacked
 from keepset.learning import stack as stack_module
 from keepset.learning import trainer as trainer_module
@@ -243,3 +245,55 @@ def test_identity__a_run_that_is_not_stacked_has_the_name_it_always_had(data: st
 
     assert "stacked" not in identity(config(data, 0, stacked=False))["train"]
     assert identity(config(data, 0))["train"]["stacked"] is True
+
+
+# ---------------------------------------------------------------- grids
+
+TRAIN = {"epochs": 1}
+MIXED: list[dict[str, Any]] = [
+    {"learner": "er-ace"},
+    {"learner": "er-ace-star"},
+    {"learner": "er", "model": {"width": 32}},
+    {"learner": "er", "model": {"width": 20}},
+    {"learner": "er", "learning": {"memory_batch": 5}},
+    {"learner": "er", "data": {"name": "digits"}},
+    {"learner": "er", "device": "cpu"},
+]
+
+
+def planned(**more: Any) -> Planned:
+    config = make_config(flags={"data": {"name": "cifar100"}, "train": TRAIN, "device": "cuda", **more})
+    return Planned(run_hash(config), config, 1)
+
+
+@pytest.fixture
+def with_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keepset.learning.stack.importlib.util.find_spec", lambda _name: object())
+
+
+@pytest.mark.usefixtures("with_triton")
+def test_stacked_where_possible__and_all_others_as_they_are(tmp_path: Path) -> None:
+    runs = tuple(planned(**more) for more in MIXED)
+    found = stacked_where_possible(Grid(runs, {"partition": "gpu"}), tmp_path)
+    assert [run.config.train.stacked for run in found.runs] == [True, False, True, False, False, False, False]
+    assert [run.name == before.name for run, before in zip(found.runs, runs, strict=True)] == [
+        not run.config.train.stacked for run in found.runs
+    ]
+    assert all(run.name == run_hash(run.config) for run in found.runs)
+    assert found.slurm == {"partition": "gpu"}
+
+
+@pytest.mark.usefixtures("with_triton")
+def test_stacked_where_possible__what_is_finished_is_not_run_again(tmp_path: Path) -> None:
+    done, left = planned(seed=0), planned(seed=1)
+    (tmp_path / done.name).mkdir()
+    (tmp_path / done.name / "result.json").write_text("{}")
+    found = stacked_where_possible(Grid((done, left), {}), tmp_path).runs
+    assert found[0] == done
+    assert found[1].config.train.stacked
+
+
+def test_stacked_where_possible__nothing_without_triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keepset.learning.stack.importlib.util.find_spec", lambda _name: None)
+    grid = Grid((planned(),), {})
+    assert stacked_where_possible(grid, tmp_path) == grid
