@@ -11,6 +11,7 @@ from typing import Any
 import pydantic
 import pytest
 
+from keepset.experiment.config import make_config
 from keepset.experiment.grid import Planned, read_grids
 from keepset.views import ENCODERS
 from keepset.views.cache import Recipe
@@ -77,7 +78,7 @@ def test_file__begins_with_what_it_costs(file: Path) -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_file__has_a_fast_twin_and_its_seeds(file: Path) -> None:
     """Five, or eight where small differences are looked for, or three to have it sooner."""
-    runs, seeds = runs_of(file), 8 if file.stem.startswith("past_mers") else 3 if file.stem.startswith("claims") else 5
+    runs, seeds = runs_of(file), {"past": 8, "claims": 3, "ablations": 3}.get(file.stem.split("_")[0], 5)
     assert {run.config.train.epochs for run in runs} == {100}
     one = read_grids([file], "fast", {"seed": 0}).runs
     assert {run.config.train.epochs for run in one} == {10}
@@ -122,6 +123,20 @@ def test_ablations__default_and_the_others(stem: str, option: str, values: set[A
         found[run.config.selector, run.config.capacity].add(run.config.options.get(option))
     assert {capacity for _, capacity in found} == set(CAPACITIES)
     assert all(each == values for each in found.values())
+
+
+def test_ablations__in_short_one_thing_at_a_time_and_no_run_of_the_claims() -> None:
+    usual = make_config(flags={"data": {"name": "cifar100"}, "capacity": 500})
+    claims = {run.name for run in runs_of(ROOT / "experiments" / "claims_cifar100.toml")}
+    shared = []
+    for run in runs_of(ROOT / "experiments" / "ablations_cifar100.toml"):
+        config = run.config
+        assert config.capacity == 500
+        changed = [config.learner != "er-ace", config.data.order != "canonical", config.views != usual.views]
+        changed += [config.simclr.epochs != usual.simclr.epochs, config.selector == "probcover:simclr"]
+        assert len(config.options) + sum(changed) == 1, config
+        shared += [(config.learner, config.selector)] if run.name in claims else []
+    assert set(shared) == {("er", "random")}, "to compare Rainbow Memory with"
 
 
 def test_embeddings__each_alone_and_beside_the_supervised_one() -> None:
