@@ -69,7 +69,8 @@ def seconds_a_run_step(trainers: Sequence[Trainer], steps: int = STEPS) -> float
 
 def seconds_a_stacked_step(trainers: Sequence[Trainer], stacks: Stacks) -> float:
     """The same for runs that are stacked."""
-    members, _ = stacks.split(trainers)
+    groups, _ = stacks.split(trainers)
+    members = [(group.stack(), group.trainers) for group in groups]
     best = float("inf")
     for _ in range(BEST_OF):
         for stack, inside in members:
@@ -119,7 +120,7 @@ def on_a_gpu(
 
 def can_stack(name: str, width: int) -> bool:
     try:
-        check_stackable(learner(name), resnet18(CLASSES, width), 10, "cuda")
+        check_stackable(learner(name), resnet18(CLASSES, width), 32, 10, "cuda")
     except ValueError:
         return False
     return True

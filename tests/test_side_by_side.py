@@ -178,6 +178,33 @@ def test_run_all__in_crews_waiting_is_no_work(data: str, tmp_path: Path, monkeyp
 
 
 @pytest.mark.usefixtures("crews")
+def test_run_all__a_break_ends_what_is_in_the_background(data: str, tmp_path: Path) -> None:
+    """A run's first epoch is looked at in the background when the user breaks off."""
+    begun = threading.Event()
+
+    def told(record: Any) -> None:
+        if record["epoch"] == 1:
+            begun.set()
+            time.sleep(0.5)
+
+    def broken(_: Pace) -> None:
+        if begun.wait(0.2):
+            raise KeyboardInterrupt
+
+    configs = [config(data, selector="random", seed=seed) for seed in range(4)]
+    with pytest.raises(KeyboardInterrupt):
+        run_all(configs, tmp_path, side_by_side=4, watch=lambda _: {"on_epoch": told}, on_pace=broken)
+    before = [
+        len(records(tmp_path, each)) for each in configs if (tmp_path / run_hash(each) / "metrics.jsonl").exists()
+    ]
+    time.sleep(0.3)
+    after = [len(records(tmp_path, each)) for each in configs if (tmp_path / run_hash(each) / "metrics.jsonl").exists()]
+    assert before == after
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor")]
+    assert finished(run_all(configs, tmp_path, side_by_side=4)) == [True] * 4, "they go on where they were"
+
+
+@pytest.mark.usefixtures("crews")
 def test_run_all__in_crews_one_that_fails_harms_no_other(data: str, alone: Any, tmp_path: Path) -> None:
     configs = mixed(data)
     results = run_all(configs, tmp_path, side_by_side=4, watch=raises_at(Raised(), 1, 1, 2))

@@ -1,8 +1,10 @@
 """Runs stacked: each with the numbers it would have by itself but for rounding, and the same bits in any company."""
 
+import gc
 import importlib
 import os
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from keepset.experiment.config import RunConfig, make_config, run_hash
 from keepset.experiment.grid import Grid, Planned
 from keepset.experiment.run import run
 from keepset.experiment.shared import first_key
-from keepset.experiment.side_by_side import run_all
+from keepset.experiment.side_by_side import Failure, run_all
 from keepset.experiment.stacking import stacked_where_possible
 from keepset.learning import fleet, learner, stacked
 from keepset.learning import stack as stack_module
@@ -31,15 +33,15 @@ MATERIAL = Material(IMAGES, torch.arange(120) % CLASSES, torch.full((3,), 0.5), 
 
 
 def make_trainer(
-    seed: int, name: str = "er-ace", *, stacked: bool = True, steps: int = 2, held: int = 20, double: bool = False
+    seed: int, name: str = "er-ace", *, stacked: bool = True, steps: int = 2, double: bool = False, width: int = WIDTH
 ) -> Trainer:
     """In its second episode; odd seeds have seen a class less."""
-    model = resnet18(CLASSES, WIDTH, generator=seed)
+    model = resnet18(CLASSES, width, generator=seed)
     settings = TrainSettings(epochs=3, batch=10, stacked=stacked)
     trainer = Trainer(model.double() if double else model, learner(name), settings, MATERIAL)
     rows = torch.arange(120)[torch.arange(120) % CLASSES < CLASSES - seed % 2]
     seen = torch.arange(CLASSES) < CLASSES - seed % 2
-    trainer.begin(Episode(rows[40 : 40 + 10 * steps], rows[:held], seen, (seed, 1)))
+    trainer.begin(Episode(rows[40 : 40 + 10 * steps], rows[:20], seen, (seed, 1)))
     return trainer
 
 
@@ -124,9 +126,11 @@ def test_stack__as_by_themselves_but_for_rounding(name: str) -> None:
             torch.testing.assert_close(first.tensors()[key], tensor, rtol=1e-9, atol=1e-11, msg=key)
 
 
-def test_stack__the_same_bits_in_any_company_and_place() -> None:
-    alone, first = make_trainer(1), [make_trainer(seed) for seed in range(3)]
-    last = [make_trainer(seed) for seed in (5, 6, 7, 8, 9, 10, 11, 1)]
+@pytest.mark.parametrize("width", [WIDTH, 5])
+def test_stack__the_same_bits_in_any_company_and_place(width: int) -> None:
+    """Of width 5 what belongs to a run does not begin where a processor would like it to."""
+    alone, first = make_trainer(1, width=width), [make_trainer(seed, width=width) for seed in range(3)]
+    last = [make_trainer(seed, width=width) for seed in (5, 6, 7, 8, 9, 10, 11, 1)]
     stacks = [Stacks() for _ in range(3)]
     for _ in range(2):
         outcomes = [fleet.train_epoch(group, kept)[place] for group, kept, place in zip(
@@ -174,27 +178,77 @@ def test_stacks__eight_to_a_stack_and_only_what_is_alike() -> None:
     first = make_trainer(0)
     first.begin(Episode(torch.arange(20), torch.arange(0), torch.ones(CLASSES).bool(), (0, 0)))
     stacks = Stacks()
-    together, alone = stacks.split([plain, *many, longer, first, other])
-    assert [inside for _, inside in together] == [many[:PLACES], many[PLACES:], [longer], [other]]
+    groups, alone = stacks.split([plain, *many, longer, first, other])
+    assert [group.trainers for group in groups] == [many[:PLACES], many[PLACES:], [longer], [other]]
     assert alone == [plain, first], "a first episode replays nothing, and is the same for all"
-    again, _ = stacks.split(many)
-    assert [stack for stack, _ in again] == [stack for stack, _ in together[:2]]
+    made = [group.stack() for group in groups]
+    assert len(set(map(id, made))) == len(stacks) == 4
+    assert [group.stack() for group in stacks.split(many)[0]] == made[:2]
+    assert stacks.split([longer])[0][0].stack() is made[0], "steps are no reason for a stack of its own"
+    stacks.keep([plain, longer])
+    assert len(stacks) == 3
+    stacks.keep([plain])
+    assert len(stacks) == 0
+
+
+def test_stack__longer_and_shorter_epochs_in_one_as_in_two() -> None:
+    stacks = Stacks()
+    for steps in (2, 1, 3):
+        trainer, fresh = make_trainer(0, steps=steps), make_trainer(0, steps=steps)
+        assert fleet.train_epoch([trainer], stacks) == fleet.train_epoch([fresh], Stacks())
+        assert same(trainer, fresh)
+    assert len(stacks) == 1
+
+
+def test_stack__that_cannot_be_made_or_fails_is_its_runs_matter_alone() -> None:
+    """And the runs are not kept by it."""
+    error = torch.cuda.OutOfMemoryError("out of memory")
+
+    def refuse(*_: Any) -> None:
+        raise error
+
+    for name in ("__init__", "_step"):
+        pair, plain, alone = [make_trainer(0), make_trainer(1)], *(make_trainer(2, stacked=False) for _ in range(2))
+        stacks = Stacks()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stack_module.Stack, name, refuse)
+            outcomes = fleet.train_epoch([pair[0], plain, pair[1]], stacks)
+        assert outcomes == [error, alone.train_epoch(), error]
+        assert same(plain, alone)
+        gone = weakref.ref(pair[0])
+        error.__traceback__ = None  # its frames know them
+        del pair
+        gc.collect()
+        assert gone() is None
+
+
+def test_stack__forgets_its_runs_after_an_epoch() -> None:
+    trainer, stacks = make_trainer(0), Stacks()
+    fleet.train_epoch([trainer], stacks)
+    gone = weakref.ref(trainer)
+    del trainer
+    gc.collect()
+    assert gone() is None
+    assert len(stacks) == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "model", "batch", "device", "told"),
+    ("name", "model", "side", "batch", "device", "told"),
     [
-        ("mir", resnet18(4, 4), 10, "cpu", "er and er-ace, got mir"),
-        ("er-ace-star", resnet18(4, 4), 10, "cpu", "got er-ace-star"),
-        ("joint", resnet18(4, 4), 10, "cpu", "got joint"),
-        ("er", resnet18(4, 4), 12, "cpu", "got 12 and 10"),
-        ("er", small_net(4), 10, "cpu", "the ResNet, got the net SmallNet"),
-        ("er", resnet18(4, 20), 10, "cuda", "a multiple of 32, got 20"),
+        ("mir", resnet18(4, 4), 32, 10, "cpu", "er and er-ace, got mir"),
+        ("er-ace-star", resnet18(4, 4), 32, 10, "cpu", "got er-ace-star"),
+        ("joint", resnet18(4, 4), 32, 10, "cpu", "got joint"),
+        ("er", resnet18(4, 4), 32, 12, "cpu", "got 12 and 10"),
+        ("er", resnet18(4, 4), 28, 10, "cpu", "a multiple of 8 pixels a side, got 28"),
+        ("er", small_net(4), 32, 10, "cpu", "the ResNet, got the net SmallNet"),
+        ("er", resnet18(4, 20), 32, 10, "cuda", "a multiple of 32, got 20"),
     ],
 )
-def test_check_stackable__says_what_cannot_be(name: str, model: Any, batch: int, device: str, told: str) -> None:
+def test_check_stackable__says_what_cannot_be(
+    name: str, model: Any, side: int, batch: int, device: str, told: str
+) -> None:
     with pytest.raises(ValueError, match=rf"train\.stacked .*{told}.*leave out train\.stacked"):
-        check_stackable(learner(name), model, batch, device)
+        check_stackable(learner(name), model, side, batch, device)
 
 
 # ---------------------------------------------------------------- whole runs
@@ -232,6 +286,30 @@ def test_run__stacked_as_alone_and_under_a_name_of_its_own(data: str, tmp_path: 
     plain = config(data, 0, stacked=False)
     assert run_hash(plain) != run_hash(configs[0])
     assert first_key(plain) == first_key(configs[0]), "the first episode is not stacked"
+
+
+def test_run_all__runs_of_a_stack_that_fails_tell_of_it_once_each(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Any) -> None:
+        raise torch.cuda.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(stack_module.Stack, "_step", refuse)
+    results = run_all([*(config(data, seed) for seed in range(3)), config(data, 0, stacked=False)], tmp_path)
+    assert [isinstance(result, Failure) for result in results] == [True, True, True, False]
+    for failure in results[:3]:
+        assert isinstance(failure, Failure)
+        assert len(failure.error.__notes__) == 1
+
+
+@pytest.mark.parametrize(("kinds", "most"), [((True, True), PLACES), ((True, False), 1)])
+def test_run_all__auto_fills_stacks_where_all_that_is_left_is_stacked(
+    data: str, tmp_path: Path, kinds: tuple[bool, ...], most: int
+) -> None:
+    seen = []
+    configs = [config(data, seed, stacked=on) for seed, on in enumerate(kinds)]
+    run_all(configs, tmp_path, on_pace=lambda pace: seen.append(pace.runs))
+    assert max(seen) == min(most, len(configs))
 
 
 def test_run__what_cannot_be_stacked_is_refused_before_anything_is_written(data: str, tmp_path: Path) -> None:

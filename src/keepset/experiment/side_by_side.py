@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..checks import check_range
 from ..learning import fleet
 from ..learning.capture import CAPTURING
@@ -23,9 +25,15 @@ from .run import Life, life
 from .shared import Shared
 from .world import World
 
-CREWS = 2  # while runs of one are between two episodes, those of the other are trained
+CREWS = 2  # while runs of one are between two epochs, those of the other are trained
 CREW = 8  # runs whose epochs are trained together: more hardly go faster
 STACKED = 2 * PLACES  # the same, of runs that are stacked: while one stack moves maps, the other multiplies
+
+
+class Stopped(BaseException):
+    """Ends work in the background when all runs are to end; it is no failure of a run."""
+
+
 Watcher = Callable[[int], Mapping[str, Told]]
 """The number of a run -> `on_epoch` and `on_view` of it."""
 
@@ -89,7 +97,8 @@ def run_all(
     """Every run's result, in the order of the configs, or why it failed; finished runs are read back.
 
     side_by_side: how many at a time; `auto`: by memory and a short measurement on a GPU, one after the other on a CPU;
-    if they are stacked, crews of two full stacks. From sixteen on, on a GPU, there are two crews that take turns.
+    if all are stacked, as many as memory holds, up to four full stacks. Of sixteen or more, on a GPU, there are two
+    crews that take turns, and watchers are called by another thread.
     """
     if side_by_side != "auto":
         check_range("side_by_side", side_by_side, 1, 1024, "runs at a time, or auto")
@@ -116,20 +125,20 @@ class SideBySide:
         self.results: dict[int, dict[str, Any] | Failure] = {}
         self.on_gpu = any(config.device == "cuda" for config in configs)
         self.crews, self.turns = 1, dict[int, int]()
-        self.background = ThreadPoolExecutor(1)
+        self.background = ThreadPoolExecutor(1, initializer=_on_device, initargs=(_device(),))
+        self.stopping = False
         self.shared, self.stacks = Shared(configs), Stacks()
 
     def run(self, limit: int | None) -> list[dict[str, Any] | Failure]:
         """All of them, at most `limit` at a time; None: as many as are found to be best."""
-        if limit is None and any(config.train.stacked for _, config in self.waiting):
-            limit = CREWS * STACKED if self.on_gpu else PLACES
-        measured = limit is not None
-        if limit is not None:
-            self.crews = self._crews(limit)
-        self._start(limit or 1)
-        if limit is None:
-            limit = self._room()
+        stacked = self._all_stacked()
+        measured = limit is not None or stacked
         try:
+            if limit is None:
+                self._start(1)
+                limit = self._room(CREWS * STACKED if stacked else fleet.MOST)
+                limit = limit if self.on_gpu or not stacked else PLACES
+            self.crews = self._crews(limit) if measured else 1
             while self.waiting or self.running:
                 self._start(limit)
                 if not measured and self._all_ask():
@@ -137,6 +146,7 @@ class SideBySide:
                 self._advance(limit)
                 self._settle()
         finally:
+            self.stopping = True
             self.background.shutdown(cancel_futures=True)
         return [self.results[number] for number in sorted(self.results)]
 
@@ -149,12 +159,13 @@ class SideBySide:
                 if folder.finished and not self.again:
                     self.results[number] = folder.result()
                     continue
-                world = World(config, folder, self.shared, engine=self.engine, **self.watch(number))
+                world = World(config, folder, self.shared, engine=self.engine, **self._watched(number))
             except Exception as error:  # whatever it is, it is this run's alone
                 self.results[number] = Failure(config, error)
                 continue
             slot = min(set(range(limit)) - {each.slot for each in self.running})
             self.running.append(Running(number, world, life(world, self.shared), slot))
+            self.stacks.keep(each.world.trainer for each in self.running)
             self._proceed(self.running[-1], None)
             self._settle()
 
@@ -186,7 +197,7 @@ class SideBySide:
         for each in self.running:
             crews.setdefault(min(each.slot * self.crews // limit, self.crews - 1), []).append(each)
         while crews:
-            going = [each.going for each in self.running if _is_going(each) and each.going is not None]
+            going = [each.going for each in self.running if _still_going(each) and each.going is not None]
             ready = [number for number, crew in crews.items() if all(each.going is None for each in crew)]
             if ready:
                 number = min(ready, key=lambda crew: self.turns.get(crew, 0))
@@ -205,20 +216,40 @@ class SideBySide:
 
     def _settle(self) -> None:
         """Take down how runs ended."""
-        for each in [each for each in self.running if not _is_going(each) and each.ended]:
+        for each in [each for each in self.running if not _still_going(each) and each.ended]:
             self.running.remove(each)
             if each.failure is None:
                 self.results[each.number] = each.result
             else:
                 self.results[each.number] = Failure(each.world.config, _without_frames(each.failure))
 
+    def _watched(self, number: int) -> Mapping[str, Told]:
+        """The run's watchers, by way of which work in the background ends once all is to end."""
+        watchers = self.watch(number)
+
+        def told(name: str) -> Told:
+            def tell(record: Mapping[str, Any]) -> None:
+                if self.stopping:
+                    raise Stopped
+                if name in watchers:
+                    watchers[name](record)
+
+            return tell
+
+        return {name: told(name) for name in ("on_epoch", "on_view")}
+
     # ------------------------------------------------------------ how many
 
-    def _room(self) -> int:
+    def _all_stacked(self) -> bool:
+        """Whether all runs that are left are."""
+        left = [each for _, each in self.waiting if self.again or not RunFolder(self.out, each).finished]
+        return bool(left) and all(config.train.stacked for config in left)
+
+    def _room(self, most: int) -> int:
         """As many as memory holds; one on a CPU."""
         first = self.running[0].trainer if self.running else None
         try:
-            return 1 if first is None else fleet.room_for(first)
+            return 1 if first is None else fleet.room_for(first, most)
         except RuntimeError:  # out of memory: the run meets it by itself, if it is still so
             return 1
 
@@ -236,12 +267,22 @@ class SideBySide:
             return max(1, len(trainers) // 2)
 
 
-def _is_going(each: Running) -> bool:
-    """Whether it is between two epochs, or has ended and is not yet taken down."""
+def _still_going(each: Running) -> bool:
+    """Whether it is between two epochs, in the background; if that is over, its `going` is taken away."""
     if each.going is not None and each.going.done():
         each.going.result()  # raises what is no failure of a run, such as an interrupt
         each.going = None
     return each.going is not None
+
+
+def _device() -> int | None:
+    return torch.cuda.current_device() if torch.cuda.is_available() else None
+
+
+def _on_device(device: int | None) -> None:
+    """A thread begins on the first card, whatever the one that started it is on."""
+    if device is not None:
+        torch.cuda.set_device(device)
 
 
 def _alone_on_the_card(each: Running, outcome: float | Exception | None) -> None:
@@ -253,5 +294,6 @@ def _without_frames(error: Exception) -> Exception:
     """The error with its traceback as a note: the frames themselves would hold the run and all its memory."""
     text = "".join(traceback.format_exception(error))
     error = error.with_traceback(None)
-    error.add_note(text)
+    if not getattr(error, "__notes__", []):  # the runs of a stack share an error
+        error.add_note(text)
     return error

@@ -35,7 +35,8 @@ def can_stack(config: RunConfig) -> bool:
     with torch.device("meta"):
         model = ResNet18(classes=2, width=config.model.width, channels=3)
     try:
-        check_stackable(learner(config.learner, config.learning), model, config.train.batch, config.device)
+        given = config.data.image_size, config.train.batch, config.device
+        check_stackable(learner(config.learner, config.learning), model, *given)
     except ValueError:
         return False
     return True

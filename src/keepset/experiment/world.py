@@ -58,7 +58,8 @@ class World:
             generator_of(config.seed, "model"),
         ).to(config.device)
         if config.train.stacked:
-            check_stackable(self.learner, self.model, config.train.batch, config.device)
+            side = self.data.train_images.shape[-1]
+            check_stackable(self.learner, self.model, side, config.train.batch, config.device)
         self.trainer = Trainer(self.model, self.learner, config.train, self.shared.material(config), engine)
         self.buffer = _empty_buffer(config, self.data.classes)
         self.views = EpisodeViews(config, self.data, folder, on_view)

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
-CAPTURING = threading.RLock()  # held during a capture: no other thread may use the card meanwhile
+CAPTURING = (
+    threading.RLock()
+)  # held during a capture, and by a thread that works on the card beside the one that trains
 WARM_STEPS = 3  # before a capture: compiling, and choosing convolutions
 
 
@@ -39,7 +41,7 @@ def _captured(
         torch.cuda.current_stream().wait_stream(aside)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=aside):
+        with torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"):  # other threads may go on
             step()
     restore()
     torch.cuda.synchronize()

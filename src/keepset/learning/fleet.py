@@ -6,6 +6,7 @@ A run gives the same bits in a fleet as alone: its draws come from its own seeds
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,27 +25,35 @@ STEPS = 30  # of a measurement
 class Member:
     """A trainer by itself, or the trainers of a stack; and their mean losses, or what went wrong."""
 
-    of: Trainer | Stack
     trainers: Sequence[Trainer]
+    make: Callable[[], Trainer | Stack]
+    of: Trainer | Stack | None = None
     outcome: list[float] | Exception | None = None
 
     def attempt(self, act: Callable[[Member], list[float] | None]) -> None:
-        """On its own stream, if it has not failed."""
+        """If it has not failed."""
         if self.outcome is None:
             try:
-                with on_stream(self.of):
-                    self.outcome = act(self)
+                self.outcome = act(self)
             except Exception as error:  # out of memory, or whatever an own learner raises
                 self.outcome = error
+                if isinstance(self.of, Stack):
+                    self.of.leave()
 
     def begin(self) -> None:
+        self.of = self.make()
         begin(self.of, self.trainers)
 
     def advance(self) -> None:
-        self.of.advance()
+        if self.of is not None:
+            with on_stream(self.of):
+                self.of.advance()
 
     def end(self) -> list[float]:
-        ended = self.of.end_epoch()
+        if self.of is None:
+            return []
+        with on_stream(self.of):
+            ended = self.of.end_epoch()
         return ended if isinstance(ended, list) else [ended]
 
 
@@ -53,11 +62,12 @@ def train_epoch(trainers: Sequence[Trainer], stacks: Stacks | None = None) -> li
 
     stacks: of the fleet, kept from epoch to epoch; trainers that are stacked fail together.
     """
-    together, alone = (stacks or Stacks()).split(trainers)
-    members = [Member(stack, inside) for stack, inside in together] + [Member(each, [each]) for each in alone]
+    groups, alone = (Stacks() if stacks is None else stacks).split(trainers)
+    members = [Member(group.trainers, group.stack) for group in groups]
+    members += [Member([trainer], functools.partial(_itself, trainer)) for trainer in alone]
     for member in members:
         member.attempt(Member.begin)
-    for _ in range(max((member.of.steps for member in members), default=0)):
+    for _ in range(max((trainer.steps for trainer in trainers), default=0)):
         for member in members:
             member.attempt(Member.advance)
     for member in members:
@@ -68,6 +78,10 @@ def train_epoch(trainers: Sequence[Trainer], stacks: Stacks | None = None) -> li
             outcome = member.outcome
             found[id(trainer)] = outcome[place] if isinstance(outcome, list) else outcome or 0.0
     return [found[id(trainer)] for trainer in trainers]
+
+
+def _itself(trainer: Trainer) -> Trainer:
+    return trainer
 
 
 def begin(member: Trainer | Stack, trainers: Sequence[Trainer] = ()) -> None:
@@ -88,8 +102,8 @@ def on_stream(member: Trainer | Stack) -> contextlib.AbstractContextManager[obje
 # ---------------------------------------------------------------- how many
 
 
-def room_for(first: Trainer) -> int:
-    """How many runs like `first` fit beside it into the GPU's free memory, itself included; 1 on a CPU."""
+def room_for(first: Trainer, most: int = MOST) -> int:
+    """How many runs like `first` fit into the GPU's free memory, itself included, up to `most`; 1 on a CPU."""
     if first.stream is None:
         return 1
     torch.cuda.synchronize()
@@ -99,7 +113,7 @@ def room_for(first: Trainer) -> int:
     own = sum(tensor.nbytes for tensor in first.tensors().values())
     needed = max(torch.cuda.memory_reserved() - before, 0) + own
     free, _ = torch.cuda.mem_get_info()
-    return max(1, min(MOST, 1 + int(SPARE * free / max(needed, 1))))
+    return max(1, min(most, 1 + int(SPARE * free / max(needed, 1))))
 
 
 def best_number(trainers: Sequence[Trainer]) -> int:

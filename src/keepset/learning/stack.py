@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +23,11 @@ from .step import Batch, Descent, Learner
 from .trainer import Trainer, autocast, gathered
 
 PLACES = 8
+SIDE = 8  # the ResNet halves maps three times
 
 
-def check_stackable(learner: Learner, model: nn.Module, batch: int, device: str) -> None:
-    """Refuse what cannot be stacked."""
+def check_stackable(learner: Learner, model: nn.Module, side: int, batch: int, device: str) -> None:
+    """Refuse what cannot be stacked; side: of the images, in pixels."""
     remedy = "leave out train.stacked"
     if not isinstance(learner.gradients, Descent) or learner.begin is not None or len(learner.draws) != 1:
         raise ValueError(f"train.stacked is for the learners er and er-ace, got {learner.name}; {remedy}")
@@ -33,6 +36,8 @@ def check_stackable(learner: Learner, model: nn.Module, batch: int, device: str)
         raise ValueError(f"train.stacked needs as many new images a step as replayed ones, got {draws}; {remedy}")
     if not isinstance(model, ResNet18):
         raise ValueError(f"train.stacked is for the ResNet, got the net {type(model).__name__}; {remedy}")
+    if side % SIDE:
+        raise ValueError(f"train.stacked needs images of a multiple of {SIDE} pixels a side, got {side}; {remedy}")
     width = model.size // 8
     if device == "cuda" and width % stacked.CHANNELS:
         raise ValueError(f"train.stacked needs a width of a multiple of {stacked.CHANNELS}, got {width}; {remedy}")
@@ -44,41 +49,64 @@ class Stacks:
     """The stacks of a fleet: made when they are first wanted, and kept for its epochs."""
 
     def __init__(self) -> None:
-        self._made: dict[Hashable, Stack] = {}
+        self._made: dict[tuple[Hashable, int], Stack] = {}
 
-    def split(self, trainers: Sequence[Trainer]) -> tuple[list[tuple[Stack, list[Trainer]]], list[Trainer]]:
-        """Trainers that are stacked in their next epoch, by their stacks, and those that go by themselves."""
-        alone, alike = list[Trainer](), dict[Hashable, list[Trainer]]()
+    def split(self, trainers: Sequence[Trainer]) -> tuple[list[Group], list[Trainer]]:
+        """Trainers that are stacked in their next epoch, in groups that share one, and those that go by themselves."""
+        alone, alike = list[Trainer](), dict[tuple[Hashable, int], list[Trainer]]()
         for trainer in trainers:
             if trainer.settings.stacked and len(trainer.sizes) > 1:
-                alike.setdefault(_kind(trainer), []).append(trainer)
+                alike.setdefault((_kind(trainer), trainer.steps), []).append(trainer)
             else:
                 alone.append(trainer)
-        return list(self._filled(alike)), alone
+        groups, counts = list[Group](), Counter[Hashable]()
+        for (kind, _), same in alike.items():
+            for first in range(0, len(same), PLACES):
+                groups.append(Group(self, (kind, counts[kind]), same[first : first + PLACES]))
+                counts[kind] += 1
+        return groups, alone
 
-    def _filled(self, alike: dict[Hashable, list[Trainer]]) -> Iterator[tuple[Stack, list[Trainer]]]:
-        for kind, trainers in alike.items():
-            for first in range(0, len(trainers), PLACES):
-                key = (kind, first)
-                if key not in self._made:
-                    self._made[key] = Stack(trainers[first])
-                yield self._made[key], trainers[first : first + PLACES]
+    def get(self, key: tuple[Hashable, int], like: Trainer) -> Stack:
+        if key not in self._made:
+            self._made[key] = Stack(like)
+        return self._made[key]
+
+    def keep(self, trainers: Iterable[Trainer]) -> None:
+        """Let go of the stacks that none of these trainers could be in."""
+        kinds = {_kind(trainer) for trainer in trainers if trainer.settings.stacked}
+        self._made = {key: stack for key, stack in self._made.items() if key[0] in kinds}
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trainers that share a stack for an epoch."""
+
+    stacks: Stacks
+    key: tuple[Hashable, int]
+    trainers: Sequence[Trainer]
+
+    def stack(self) -> Stack:
+        return self.stacks.get(self.key, self.trainers[0])
 
 
 def _kind(trainer: Trainer) -> Hashable:
     """What the runs of a stack have in common."""
     shapes = tuple(weight.shape for weight in trainer.model.parameters())
     settings = trainer.settings
-    same = settings.momentum, settings.weight_decay, settings.precision, trainer.engine
-    return trainer.learner, trainer.sizes, trainer.steps, id(trainer.material), shapes, same
+    same = settings.batch, settings.momentum, settings.weight_decay, settings.precision, trainer.engine
+    return trainer.learner, id(trainer.material), shapes, same
 
 
 class Stack:
     """Eight places for runs like `like`. What is in them is copied in before an epoch, and out after it."""
 
     def __init__(self, like: Trainer) -> None:
-        self.material, self.settings, self.sizes, self.steps = like.material, like.settings, like.sizes, like.steps
+        self.material, self.settings, self.sizes = like.material, like.settings, like.sizes
         self.engine, self.device = like.engine, like.device
+        self.steps = 0
         self._compiling = self.device.type == "cuda" and self.engine.compile
         self.stream = torch.cuda.Stream() if self.device.type == "cuda" else None
         self.network = network_of(like.model)
@@ -86,8 +114,7 @@ class Stack:
         if not isinstance(like.learner.gradients, Descent):
             raise ValueError(f"only the gradients of a loss can be stacked, got those of {like.learner.name}")
         self._loss = compiled(like.learner.gradients.loss, self._compiling)
-        self._plan = torch.zeros(self.steps, 4, PLACES * sum(self.sizes), dtype=torch.int64, device=self.device)
-        self._losses = torch.zeros(self.steps, PLACES, device=self.device)
+        self._plan, self._losses = torch.zeros(0, device=self.device), torch.zeros(0, device=self.device)
         self._place = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._seen = torch.ones(PLACES, len(like.episode.seen), dtype=torch.bool, device=self.device)
         self._weights = [[weight.detach()[place] for weight in self.network.parameters()] for place in range(PLACES)]
@@ -121,14 +148,14 @@ class Stack:
     @torch.no_grad()
     def begin_epoch(self, trainers: Sequence[Trainer]) -> None:
         """Take the runs in, with all that is random in their epochs."""
-        self.trainers, self._taken = trainers, 0
-        plan = torch.zeros(self._plan.shape, dtype=torch.int64)
+        self.trainers, self.steps, self._taken = trainers, trainers[0].steps, 0
         width = sum(self.sizes)
+        plan = torch.zeros(self.steps, 4, PLACES * width, dtype=torch.int64)
         for place, trainer in enumerate(trainers):
             plan[:, :, place * width : (place + 1) * width] = trainer.planned()
             self._seen[place].copy_(trainer.episode.seen)
             _copy(trainer.tensors(), self._tensors(place))
-        self._plan.copy_(plan)
+        self._lay(plan)
         self._place.zero_()
         for place in range(PLACES):
             self._set_rate(place, trainers[place].rate(trainers[place].epoch) if place < len(trainers) else 0.0)
@@ -151,8 +178,21 @@ class Stack:
         for place, trainer in enumerate(self.trainers):
             _copy(self._tensors(place), trainer.tensors())
             trainer.epoch += 1
-        means = self._losses.mean(0).tolist() if self.steps else [0.0] * PLACES
-        return means[: len(self.trainers)]
+        means = self._losses[: self.steps].mean(0).tolist() if self.steps else [0.0] * PLACES
+        found = means[: len(self.trainers)]
+        self.leave()
+        return found
+
+    def leave(self) -> None:
+        """Forget the runs: their memory may be wanted."""
+        self.trainers = ()
+
+    def _lay(self, plan: Tensor) -> None:
+        """Into the tensor of the epoch before, if it has the room: a captured step knows no other."""
+        if len(self._plan) < len(plan):
+            self._plan, self._losses = plan.to(self.device), torch.zeros(len(plan), PLACES, device=self.device)
+            self._replay = None
+        self._plan[: len(plan)].copy_(plan)
 
     def _set_rate(self, place: int, rate: float) -> None:
         group = self.optimiser.param_groups[place]

@@ -23,13 +23,17 @@ INTERPRETED = False  # whether CPUs go the way of the tiles too, in Triton's int
 def product(maps: Tensor, weight: Tensor) -> Tensor:
     """(runs · b, …, c) and (runs, k, c) -> (runs · b, …, k): a linear layer of each run."""
     runs, kept, channels = weight.shape
+    if not maps.is_cuda:  # where bmm rounds by how a run's part lies in memory
+        pieces = zip(maps.unflatten(0, (runs, -1)), weight, strict=True)
+        return torch.cat([functional.linear(piece, own) for piece, own in pieces])
     return torch.bmm(maps.reshape(runs, -1, channels), weight.mT).view(*maps.shape[:-1], kept)
 
 
 def linear(features: Tensor, layer: nn.Module) -> Tensor:
     """(runs · b, d) and a linear layer of weight (runs, k, d) and bias (runs, k) -> (runs, b, k)."""
     weight, bias = (layer.get_parameter(name) for name in ("weight", "bias"))
-    return torch.baddbmm(bias[:, None], features.unflatten(0, (len(weight), -1)), weight.mT)
+    found: Tensor = product(features, weight).unflatten(0, (len(weight), -1))
+    return found + bias[:, None]
 
 
 def convolution(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
@@ -73,7 +77,7 @@ def convolved(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
         for piece, found, own in _by_run(weight, maps, out):
             found.copy_(_last(functional.conv2d(_first(piece), _first(own), None, stride, 1)))
         return out
-    tile = _tile(shape, weight.shape[1], maps.shape[3])
+    tile = _tile(shape, weight.shape[1], maps)
     _tiles().maps_tile[(*_grid(shape, weight.shape[1], tile), len(weight))](maps, weight, out, **shape, **tile)
     return out
 
@@ -90,7 +94,7 @@ def to_maps(slopes: Tensor, weight: Tensor, stride: int) -> Tensor:
             found.copy_(_last(back))
         return out
     shape = _shape(out, len(weight), weight.shape[1], stride)
-    tile = _tile(shape, channels, weight.shape[1])
+    tile = _tile(shape, channels, slopes)
     for row in range(stride):
         for column in range(stride):
             odd = {"ODD_ROW": row, "ODD_COLUMN": column}
@@ -161,10 +165,11 @@ def _places(shape: dict[str, int]) -> int:
     return shape["IMAGES"] * (shape["HEIGHT"] // shape["STRIDE"]) * (shape["WIDTH"] // shape["STRIDE"])
 
 
-def _tile(shape: dict[str, int], columns: int, inner: int) -> dict[str, int]:
+def _tile(shape: dict[str, int], columns: int, maps: Tensor) -> dict[str, int]:
     """As measured on an H200 with eight runs of a ResNet-18 and 20 images each; it changes how numbers are rounded."""
     rows, stages = (64, 4) if _places(shape) < FEW else (128, 3)
-    return {"M": rows, "N": _power(columns), "STEP": min(64, _power(inner)), "num_warps": 4, "num_stages": stages}
+    step = min(128 // maps.element_size(), _power(maps.shape[3]))  # of 128 bytes at most, so that stages have room
+    return {"M": rows, "N": _power(columns), "STEP": step, "num_warps": 4, "num_stages": stages}
 
 
 def _grid(shape: dict[str, int], columns: int, tile: dict[str, int]) -> tuple[int, int]:

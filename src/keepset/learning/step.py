@@ -139,7 +139,8 @@ def compiled_descent(gradients: Gradients) -> Gradients:
 def joined(batches: Sequence[Batch]) -> Batch:
     """The batches one after the other."""
     images, labels = ([getattr(batch, name) for batch in batches] for name in ("images", "labels"))
-    return Batch(torch.cat(images, -4), torch.cat(labels, -1))
+    after_runs = labels[0].ndim - 1
+    return Batch(torch.cat(images, after_runs), torch.cat(labels, after_runs))
 
 
 def apart(model: nn.Module, batches: Sequence[Tensor]) -> tuple[Tensor, ...]:

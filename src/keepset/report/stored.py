@@ -149,7 +149,7 @@ def flat_settings(identity: Mapping[str, Any], episodes: int) -> dict[str, Value
     if not isinstance(identity["data"].get("episodes"), list):  # sizes are a setting of their own
         flat.pop("data.episodes", None)
     flat.pop("seed", None)
-    flat.pop("train.stacked", None)  # a matter of rounding, like the card: such runs are averaged with the others
+    flat.pop("train.stacked", None)  # a matter of rounding, like the card; a seed that is there both ways counts once
     one = method in SELECTORS and SELECTORS[method].views == "one" and views != ["supervised"]
     flat["selector"] = f"{method}:{views[0]}" if one else method
     return flat
