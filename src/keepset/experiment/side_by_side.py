@@ -26,8 +26,7 @@ from .shared import Shared
 from .world import World
 
 CREWS = 2  # while runs of one are between two epochs, those of the other are trained
-CREW = 8  # runs whose epochs are trained together: more hardly go faster
-STACKED = 2 * PLACES  # the same, of runs that are stacked: while one stack moves maps, the other multiplies
+CREW = 2 * PLACES  # runs of a crew: while one stack moves maps, the other multiplies
 
 
 class Stopped(BaseException):
@@ -97,8 +96,8 @@ def run_all(
     """Every run's result, in the order of the configs, or why it failed; finished runs are read back.
 
     side_by_side: how many at a time; `auto`: by memory and a short measurement on a GPU, one after the other on a CPU;
-    if all are stacked, as many as memory holds, up to four full stacks. Of sixteen or more, on a GPU, there are two
-    crews that take turns, and watchers are called by another thread.
+    if all are stacked, as many as memory holds, up to four full stacks. Of sixteen stacked runs or more, on a GPU,
+    there are two crews that take turns, and watchers are called by another thread.
     """
     if side_by_side != "auto":
         check_range("side_by_side", side_by_side, 1, 1024, "runs at a time, or auto")
@@ -126,18 +125,18 @@ class SideBySide:
         self.on_gpu = any(config.device == "cuda" for config in configs)
         self.crews, self.turns = 1, dict[int, int]()
         self.background = ThreadPoolExecutor(1, initializer=_on_device, initargs=(_device(),))
-        self.stopping = False
+        self.stacked = self.stopping = False
         self.shared, self.stacks = Shared(configs), Stacks()
 
     def run(self, limit: int | None) -> list[dict[str, Any] | Failure]:
         """All of them, at most `limit` at a time; None: as many as are found to be best."""
-        stacked = self._all_stacked()
-        measured = limit is not None or stacked
+        self.stacked = self._all_stacked()
+        measured = limit is not None or self.stacked
         try:
             if limit is None:
                 self._start(1)
-                limit = self._room(CREWS * STACKED if stacked else fleet.MOST)
-                limit = limit if self.on_gpu or not stacked else PLACES
+                limit = self._room(CREWS * CREW if self.stacked else fleet.MOST)
+                limit = limit if self.on_gpu or not self.stacked else PLACES
             self.crews = self._crews(limit) if measured else 1
             while self.waiting or self.running:
                 self._start(limit)
@@ -188,8 +187,11 @@ class SideBySide:
     # ------------------------------------------------------------ crews
 
     def _crews(self, limit: int) -> int:
-        """What runs do between two epochs leaves a GPU idle, unless there are others to be trained."""
-        return CREWS if self.on_gpu and limit >= CREWS * CREW else 1
+        """What runs do between two epochs leaves a GPU idle, unless there are others to be trained.
+
+        Of runs that are not stacked it is a tenth of the time, and they stay in one lockstep.
+        """
+        return CREWS if self.on_gpu and self.stacked and limit >= CREWS * PLACES else 1
 
     def _crew(self, limit: int) -> list[Running]:
         """The crew whose turn it is, of those that are not between two epochs; if there is none, it is waited for."""
