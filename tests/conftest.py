@@ -8,6 +8,7 @@ import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the programs that tests start: two tests run at a time
 settings.register_profile("keepset", deadline=None, derandomize=True, database=None)
 settings.load_profile("keepset")
 

@@ -74,7 +74,7 @@ def test_run__settings_from_a_file_and_by_set(call: Any, tmp_path: Path) -> None
     assert (config["learner"], config["capacity"]) == ("er", 8), "flags win over the file"
     assert config["options"] == {"weights": "equal"}
     (tmp_path / "data.toml").write_text('device = "cpu"\n[data]\nname = "small.npz"\nepisodes = 4\n', encoding="utf-8")
-    code, out, _ = call("run", "--config", "data.toml", "--epochs", "1", "--out", "others")
+    code, out, _ = call("run", "--config", "data.toml", "--epochs", "1", "--selector", "random", "--out", "others")
     assert code == 0
     assert out.startswith("small.npz")
     assert config["train"]["momentum"] == 0.5

@@ -38,7 +38,7 @@ def test_replay__a_row_for_every_selector_and_a_picture(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replay = load("replay")
-    short = {"train": {"epochs": 1}, "device": "cpu"}
+    short = {"train": {"epochs": 1}, "simclr": {"epochs": 2, "warmup": 0}, "device": "cpu"}
     monkeypatch.setattr(replay, "make_config", lambda preset, flags: make_config(preset, flags={**flags, **short}))
     monkeypatch.setattr(replay, "SEEDS", (0, 1))
     replay.main(tmp_path / "replay.png", tmp_path / "runs")

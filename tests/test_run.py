@@ -247,7 +247,8 @@ def test_world__memory_before_during_and_after_each_episode(small: str, tmp_path
 def test_run__replay_beats_finetune_and_stays_below_joint(tmp_path: Path) -> None:
     reached = {}
     for learner in ("finetune", "er-ace", "joint"):
-        config = make_config("fast", flags={"learner": learner, "capacity": 50, "device": "cpu"})
+        flags = {"learner": learner, "selector": "maxherding", "capacity": 50, "device": "cpu"}
+        config = make_config("fast", flags={**flags, "train": {"epochs": 5}})
         reached[learner] = run(config, tmp_path)["metrics"]["FAA"]
     assert reached["finetune"] + 0.2 < reached["er-ace"] < reached["joint"]
     assert reached["joint"] > 0.9

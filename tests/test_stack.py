@@ -33,7 +33,7 @@ MATERIAL = Material(IMAGES, torch.arange(120) % CLASSES, torch.full((3,), 0.5), 
 
 
 def make_trainer(
-    seed: int, name: str = "er-ace", *, stacked: bool = True, steps: int = 2, double: bool = False, width: int = WIDTH
+    seed: int, name: str = "er-ace", *, stacked: bool = True, steps: int = 1, double: bool = False, width: int = WIDTH
 ) -> Trainer:
     """In its second episode; odd seeds have seen a class less."""
     model = resnet18(CLASSES, width, generator=seed)
