@@ -41,11 +41,16 @@ def _captured(
         torch.cuda.current_stream().wait_stream(aside)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"):  # other threads may go on
+        with torch.cuda.graph(graph, stream=aside, capture_error_mode=_mode()):
             step()
     restore()
     torch.cuda.synchronize()
     return graph.replay
+
+
+def _mode() -> str:
+    """What ends a capture: any thread's use of the card; but in the background only its own, since training goes on."""
+    return "global" if threading.current_thread() is threading.main_thread() else "thread_local"
 
 
 def restorer(moving: Iterable[Tensor]) -> Callable[[], None]:
