@@ -124,7 +124,8 @@ class SideBySide:
         self.results: dict[int, dict[str, Any] | Failure] = {}
         self.on_gpu = any(config.device == "cuda" for config in configs)
         self.crews, self.turns = 1, dict[int, int]()
-        self.background = ThreadPoolExecutor(1, initializer=_on_device, initargs=(_device(),))
+        device = torch.cuda.current_device() if torch.cuda.is_available() else None
+        self.background = ThreadPoolExecutor(1, initializer=_on_device, initargs=(device,))
         self.stacked = self.stopping = False
         self.shared, self.stacks = Shared(configs), Stacks()
 
@@ -275,10 +276,6 @@ def _still_going(each: Running) -> bool:
         each.going.result()  # raises what is no failure of a run, such as an interrupt
         each.going = None
     return each.going is not None
-
-
-def _device() -> int | None:
-    return torch.cuda.current_device() if torch.cuda.is_available() else None
 
 
 def _on_device(device: int | None) -> None:
