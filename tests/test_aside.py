@@ -29,13 +29,23 @@ def gradients(*, aside: bool, precision: torch.dtype, layout: torch.memory_forma
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own advice
-@pytest.mark.parametrize("way", ["eager", "aot_eager"])
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["rows", "channels-last"])
+@pytest.mark.parametrize(
+    ("way", "precision", "layout"),
+    [
+        ("eager", torch.float32, torch.contiguous_format),
+        ("eager", torch.float32, torch.channels_last),
+        ("eager", torch.bfloat16, torch.contiguous_format),
+        ("eager", torch.bfloat16, torch.channels_last),
+        ("aot_eager", torch.float32, torch.contiguous_format),
+        ("aot_eager", torch.bfloat16, torch.channels_last),
+    ],
+    ids=str,
+)
 def test_aside__the_gradients_are_those_of_plain_convolutions(
-    layout: torch.memory_format, precision: torch.dtype, way: str
+    way: str, precision: torch.dtype, layout: torch.memory_format
 ) -> None:
-    plain, found = (gradients(aside=aside, precision=precision, layout=layout, way=way) for aside in (False, True))
+    plain = gradients(aside=False, precision=precision, layout=layout, way="eager")
+    found = gradients(aside=True, precision=precision, layout=layout, way=way)
     assert list(found) == list(plain)
     for name, gradient in found.items():
         assert gradient.dtype == torch.float32

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,7 @@ def started(*arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-def wait_until(condition: Any, what: str) -> None:
+def wait_until(condition: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end, what
@@ -186,24 +187,42 @@ def finished(tmp_path: Path) -> dict[Path, int]:
     return {path: path.stat().st_ino for path in tmp_path.glob("runs/*/result.json")}
 
 
-@pytest.mark.usefixtures("call")
-def test_killed_twice__the_third_call_finishes_and_nothing_finished_is_run_again(tmp_path: Path) -> None:
-    text = GRID.replace("epochs = 1", "epochs = 25").replace("[0, 1]", "[0, 1, 2, 3]")
+DEADLY = '''
+import multiprocessing, os, signal, time
+from pathlib import Path
+
+def pixels(images):
+    """A view; once there are as many results as the file `kill` says, the grid is killed in the middle of a run."""
+    kill = Path("kill")
+    if kill.exists() and len(list(Path("runs").glob("*/result.json"))) >= int(kill.read_text()):
+        grid = multiprocessing.parent_process()
+        os.kill(grid.pid if grid else os.getpid(), signal.SIGKILL)
+        time.sleep(60)  # a worker ends with its grid
+    return images.flatten(1).float() + 1
+'''
+
+
+def test_killed_twice__the_third_call_finishes_and_nothing_finished_is_run_again(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "deadly.py").write_text(DEADLY, encoding="utf-8")
+    text = GRID.replace("pixels", "deadly:pixels").replace("[0, 1]", "[0, 1, 2]")
     (tmp_path / "grid.toml").write_text(text, encoding="utf-8")
     planned = read_grids(["grid.toml"]).runs
-    assert len(planned) == 8
+    assert len(planned) == 6
     seen: dict[Path, int] = {}
-    for workers, enough in (("1", 1), ("2", 3)):
+    for workers in ("2", "1"):
+        (tmp_path / "kill").write_text(str(len(seen) + 1))
         with started("--workers", workers) as process:
-            wait_until(lambda enough=enough: len(finished(tmp_path)) >= enough, "too few results")
-            process.send_signal(signal.SIGKILL)
+            assert process.wait(timeout=60) == -signal.SIGKILL
         wait_until(lambda: all(Claims("runs").free(each.name) for each in planned), "a worker outlived its grid")
-        assert seen.items() <= finished(tmp_path).items()
+        assert seen.items() < finished(tmp_path).items()
         seen = finished(tmp_path)
-        assert len(seen) < 8
-    with started() as process:
-        assert process.wait(timeout=100) == 0
-    assert seen.items() <= finished(tmp_path).items()
+    (tmp_path / "kill").unlink()
+    assert len(seen) < 6
+    assert call("grid.toml", "--workers", "1")[0] == 0
+    assert seen.items() < finished(tmp_path).items()
     for each in planned:
         run(each.config, "alone")
         assert numbers(tmp_path / "runs" / each.name) == numbers(tmp_path / "alone" / each.name)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import re
 import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +27,6 @@ from keepset.selection import sampled
 from keepset.selection.geometry import cloud
 from keepset.selection.kernels import kernel
 from keepset.selection.streaming import ExactSearch, Kernel
-from processes import descendants
 
 Rows = np.ndarray[Any, Any]
 PAGE = Path(__file__).parent.parent / "docs" / "distributed.md"
@@ -516,19 +514,6 @@ def test_ray__missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> N
 # ---------------------------------------------------------------- on a real Ray
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Two workers on this machine."""
-    ray = pytest.importorskip("ray")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.delenv("RAY_ADDRESS", raising=False)
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
-        yield ray
-        ray.shutdown()
-
-
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.filterwarnings("ignore")
 def test_real_ray__reaches_what_exact_search_reaches_and_tells_errors_plainly(
@@ -555,24 +540,22 @@ def test_real_ray__reaches_what_exact_search_reaches_and_tells_errors_plainly(
         select_distributed(pool, 4, parts=3)
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="the workers of Ray are found there")
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.filterwarnings("ignore")
-def test_real_ray__a_killed_worker_is_replaced_and_the_choice_is_the_same() -> None:
-    pool, killed = make_pool(6000, 80), list[int]()
-
-    def kill() -> None:
-        """One worker, as soon as there is one at work."""
-        until = time.monotonic() + 30
-        while not killed and time.monotonic() < until:
-            for pid in descendants("ray::select_part")[:1]:
-                os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
-
+def test_real_ray__a_killed_worker_is_replaced_and_the_choice_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, killed, written = make_pool(600, 20), tmp_path / "killed", parts.select_part
     given: dict[str, Any] = {"parts": 4, "memory": 1, **NUMBERS}
-    killer = threading.Thread(target=kill)
-    killer.start()
-    found = select_distributed(pool, 50, **given)
-    killer.join()
-    assert killed
-    assert list(found) == list(select_distributed(pool, 50, **given))
+
+    def select_part(*work: Any) -> Any:
+        """The first worker to come here dies in it."""
+        with contextlib.suppress(FileExistsError):
+            killed.touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return written(*work)
+
+    expected = select_distributed(pool, 20, **given)
+    monkeypatch.setattr(parts, "select_part", select_part)
+    assert list(select_distributed(pool, 20, **given)) == list(expected)
+    assert killed.exists()

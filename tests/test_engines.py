@@ -2,8 +2,6 @@
 
 import json
 import multiprocessing
-import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,44 +19,57 @@ from keepset.experiment.grid import Grid, read_grids
 from keepset.experiment.launch import How, drive, launch
 from keepset.experiment.run import run
 from keepset.experiment.standing import Standing
-from processes import descendants
 
 GRID = """
 learner = "er"
 device = "cpu"
-views = ["pixels"]
+views = ["deadly:pixels"]
 capacity = 8
 [data]
 name = "small.npz"
 episodes = 2
 [train]
-epochs = 20
+epochs = 2
 [grid]
 selector = ["random", "maxherding"]
-seed = [0, 1, 2]
+seed = [0, 1]
 """
+DEADLY = '''
+import os, signal
+from pathlib import Path
+
+def pixels(images):
+    """A view of a run's images. The process that finds a file `kill` beside this one dies, and takes it along."""
+    try:
+        Path(__file__).with_name("kill").unlink()
+    except FileNotFoundError:
+        return images.flatten(1).float() + 1
+    os.kill(os.getpid(), signal.SIGKILL)
+'''
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small data set, a grid of six runs of half a second or so, and the results of each of them alone."""
+def place(tmp_path_factory: pytest.TempPathFactory, importable: Path) -> Path:
+    """A small data set, a grid of four runs, and the results of each of them alone."""
     folder = tmp_path_factory.mktemp("engines")
     generator = np.random.default_rng(0)
     labels = np.arange(80) % 4
     images = (generator.integers(0, 60, size=(80, 8, 8)) + 40 * labels[:, None, None]).astype(np.uint8)
     np.savez(folder / "small.npz", train_images=images, train_labels=labels, test_images=images, test_labels=labels)
     (folder / "grid.toml").write_text(GRID, encoding="utf-8")
-    before = Path.cwd()
-    os.chdir(folder)
-    for planned in read_grids(["grid.toml"]).runs:
-        run(planned.config, "alone")
-    os.chdir(before)
+    (importable / "deadly.py").write_text(DEADLY, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(importable)
+        for planned in read_grids(["grid.toml"]).runs:
+            run(planned.config, "alone")
     return folder
 
 
 @pytest.fixture
-def grid(place: Path, monkeypatch: pytest.MonkeyPatch) -> Grid:
+def grid(place: Path, importable: Path, monkeypatch: pytest.MonkeyPatch) -> Grid:
     monkeypatch.chdir(place)
+    monkeypatch.syspath_prepend(importable)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # bits may depend on the threads, and the tests have one
     monkeypatch.setattr(launching, "PAUSE", 0.1)
     return read_grids(["grid.toml"])
@@ -69,27 +80,16 @@ def results(grid: Grid, out: str | Path) -> list[Any]:
     return [{name: result[name] for name in ("accuracy", "AA", "metrics", "picks", "views")} for result in read]
 
 
-class Killer:
-    """Kills one worker, once a run is well under way."""
-
-    def __init__(self, pids: Callable[[], list[int]]) -> None:
-        self.pids, self.killed = pids, list[int]()
-
-    def __call__(self, standing: Standing) -> None:
-        under_way = [run for run in standing.left() if (standing.out / run.name / "metrics.jsonl").exists()]
-        if under_way and not self.killed and (pids := self.pids()):
-            os.kill(pids[0], signal.SIGKILL)
-            self.killed.append(pids[0])
-
-
 # ---------------------------------------------------------------- local
 
 
-def test_local__a_killed_worker_is_replaced_and_the_numbers_are_as_alone(grid: Grid, tmp_path: Path) -> None:
-    killer = Killer(lambda: [process.pid for process in multiprocessing.active_children() if process.pid])
-    standing = launch(grid, tmp_path, How(workers=2), killer)
-    assert killer.killed
-    assert len(standing.done()) == 6
+def test_local__a_killed_worker_is_replaced_and_the_numbers_are_as_alone(
+    grid: Grid, importable: Path, tmp_path: Path
+) -> None:
+    (importable / "kill").touch()
+    standing = launch(grid, tmp_path, How(workers=2))
+    assert not (importable / "kill").exists(), "one has died of it"
+    assert len(standing.done()) == 4
     assert results(grid, tmp_path) == results(grid, "alone")
     assert not multiprocessing.active_children()
 
@@ -127,14 +127,14 @@ def test_drive__gives_up_after_some_deaths_without_a_finished_run(grid: Grid, tm
     drive(crew, standing, lambda _: None)
     assert crew.started == 2 + launching.PATIENCE
     assert crew.stopped
-    assert len(standing.left()) == 6
+    assert len(standing.left()) == 4
 
 
 def test_drive__a_finished_run_renews_its_patience(grid: Grid, tmp_path: Path) -> None:
     def does(number: int) -> None:
         if number in (4, 5):
-            (tmp_path / grid.runs[number].name).mkdir()
-            (tmp_path / grid.runs[number].name / "result.json").write_text("{}")
+            (tmp_path / grid.runs[number - 4].name).mkdir()
+            (tmp_path / grid.runs[number - 4].name / "result.json").write_text("{}")
 
     crew = Dying(does)
     drive(crew, Standing(grid.runs, tmp_path), lambda _: None)
@@ -162,28 +162,23 @@ def test_drive__starts_nobody_for_runs_that_others_do(grid: Grid, tmp_path: Path
 # ---------------------------------------------------------------- clusters
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="the workers of Ray are found there")
+@pytest.mark.usefixtures("cluster")
 @pytest.mark.filterwarnings("ignore")
 def test_ray__a_killed_worker_is_replaced_and_the_numbers_are_as_alone(
-    grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    grid: Grid, importable: Path, tmp_path: Path
 ) -> None:
-    ray = pytest.importorskip("ray")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    killer = Killer(lambda: descendants("ray::work"))
-    standing = launch(grid, tmp_path, How("ray", workers=2), killer)
-    assert killer.killed
-    assert len(standing.done()) == 6
+    (importable / "kill").touch()
+    standing = launch(grid, tmp_path, How("ray", workers=2))
+    assert not (importable / "kill").exists(), "one has died of it"
+    assert len(standing.done()) == 4
     assert results(grid, tmp_path) == results(grid, "alone")
-    assert not ray.is_initialized(), "what was started here is stopped here"
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_slurm__two_jobs_of_submitit(grid: Grid, tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     standing = launch(grid, tmp_path, How("slurm", workers=2, slurm={"cluster": "local", "timeout_min": 5}))
-    assert len(standing.done()) == 6
+    assert len(standing.done()) == 4
     assert results(grid, tmp_path) == results(grid, "alone")
     assert len(list((tmp_path / ".slurm").glob("*_submitted.pkl"))) == 2
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -134,37 +133,34 @@ def test_run__resumed_after_any_epoch_ends_with_the_same_bits(
 
 
 KILLED = """
-import json, sys
+import json, os, signal, sys, threading
 from keepset.experiment.config import make_config
 from keepset.experiment.run import run
-run(make_config(flags=json.loads(sys.argv[1])), sys.argv[2])
+
+epochs = int(sys.argv[3])
+def count(_):
+    global epochs
+    epochs -= 1
+    if not epochs:  # somewhere in the next epoch
+        threading.Timer(0.005, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+run(make_config(flags=json.loads(sys.argv[1])), sys.argv[2], on_epoch=count)
 """
 
 
 def test_run__killed_by_the_system_goes_on(small: str, tmp_path: Path) -> None:
-    given = flags(small, train={"epochs": 40})
+    given = flags(small, train={"epochs": 30})
     config = make_config(flags=given)
-    folder = tmp_path / run_hash(config)
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    killed = 0
-    for lines in (3, 30, 50):
-        program = subprocess.Popen([sys.executable, "-c", KILLED, json.dumps(given), str(tmp_path)], env=environment)
-        while program.poll() is None and _lines(folder / "metrics.jsonl") < lines:
-            time.sleep(0.01)
-        program.send_signal(signal.SIGKILL)
-        killed += program.wait() == -signal.SIGKILL
+    for epochs in (3, 30):  # in the first episode, and in the second
+        command = [sys.executable, "-c", KILLED, json.dumps(given), str(tmp_path), str(epochs)]
+        assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
     found, whole = run(config, tmp_path), run(config, tmp_path / "whole")
-    assert killed == 3
     assert found["accuracy"] == whole["accuracy"]
     assert found["picks"] == whole["picks"]
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert [(record["episode"], record["epoch"]) for record in records] == [
-        (e, n) for e in (1, 2) for n in range(1, 41)
-    ]
-
-
-def _lines(path: Path) -> int:
-    return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
+    lines = (tmp_path / run_hash(config) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    trained = [(record["episode"], record["epoch"]) for record in map(json.loads, lines)]
+    assert trained == [(episode, epoch) for episode in (1, 2) for epoch in range(1, 31)]
 
 
 def test_run__a_damaged_checkpoint_is_named_and_the_former_one_used(small: str, tmp_path: Path) -> None:

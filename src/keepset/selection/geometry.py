@@ -98,7 +98,7 @@ def distances(first: Cloud, second: Cloud, out: Tensor | None = None) -> Tensor:
 def steady_distances(first: Cloud, second: Cloud) -> Tensor:
     """The same, from few points as from many: a product of a few rows is computed, and rounds, in another way."""
     count = len(first)
-    if count >= LEAST_ROWS:
+    if not 0 < count < LEAST_ROWS:
         return distances(first, second)
     places = torch.arange(LEAST_ROWS, device=first.centred.device) % count
     return distances(first.part(places), second)[:count]

@@ -202,8 +202,8 @@ def hard_greedy(
 
 def _held(ball: Balls, worth: Tensor, points: Tensor) -> Tensor:
     """(n,) the worth of those of `points` (a mask) that lie in each ball."""
-    sums = torch.zeros_like(worth)
-    for rows in points.nonzero().flatten().split(min(256, max(16, HELD // len(worth)))):
+    sums, chosen = torch.zeros_like(worth), points.nonzero().flatten()
+    for rows in chosen.split(min(256, max(16, HELD // len(worth)))) if len(chosen) else ():
         sums += worth[rows] @ ball[rows].double()
     return sums
 
