@@ -244,7 +244,7 @@ def test_run__replay_beats_finetune_and_stays_below_joint(tmp_path: Path) -> Non
     reached = {}
     for learner in ("finetune", "er-ace", "joint"):
         flags = {"learner": learner, "selector": "maxherding", "capacity": 50, "device": "cpu"}
-        config = make_config("fast", flags={**flags, "train": {"epochs": 5}})
+        config = make_config("fast", flags={**flags, "train": {"epochs": 3}})
         reached[learner] = run(config, tmp_path)["metrics"]["FAA"]
     assert reached["finetune"] + 0.2 < reached["er-ace"] < reached["joint"]
     assert reached["joint"] > 0.9

@@ -15,16 +15,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from keepset import cli
+import keepset
+from keepset import cli, embed
 from keepset.data import Episode, load, split
 from keepset.experiment.config import RunConfig, make_config, run_hash
 from keepset.experiment.run import run
 from keepset.experiment.world import World
 from keepset.report.kept import read_kept_views
 from keepset.selection import select_per_class
-from keepset.views import ENCODERS, neighbour_accuracy, pixels
+from keepset.views import ENCODERS, neighbour_accuracy, pixels, supervised
 from keepset.views.cache import Cache, key_of
 
 QUICK: dict[str, Any] = {
@@ -97,6 +98,30 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_default_views__are_supervised_and_simclr() -> None:
     assert make_config().views == ("supervised", "simclr")
     assert make_config().used_views() == ("supervised", "simclr")
+
+
+def test_supervised__images_that_no_feature_answers_to_get_a_direction_of_their_own() -> None:
+    class Half(nn.Module):
+        def features(self, images: Tensor) -> Tensor:
+            return images.flatten(1).relu()
+
+    images = torch.tensor([[3.0, -1], [-1, -2], [0, 2], [-5, 0]])
+    found = supervised(images, Half(), lambda batch: batch)
+    assert found.tolist() == [[3, 0, 0], [0, 0, 1], [0, 2, 0], [0, 0, 1]]
+    assert supervised(images[::2], Half(), lambda batch: batch).tolist() == [[3, 0], [0, 2]], "as they are"
+    assert keepset.select(found, 3, method="maxherding")
+
+
+@pytest.mark.parametrize("selector", ["mers", "herding", "teal", "probcover"])
+def test_run__goes_on_with_a_learner_that_answers_to_few_images(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, selector: str
+) -> None:
+    def few(*given: Any, **more: Any) -> Tensor:
+        return embed(*given, **more) * (torch.arange(40) % 7 == 0)[:, None]
+
+    monkeypatch.setitem(supervised.__globals__, "embed", few)
+    result = run(config_of(data, views=["supervised", "pixels"], selector=selector), tmp_path)
+    assert [len(chosen["rows"]) for episode in result["picks"] for chosen in episode.values()] == [4, 4, 2, 2]
 
 
 @pytest.mark.parametrize("name", ["grey", "colour"])
