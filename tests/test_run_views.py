@@ -117,7 +117,8 @@ def test_run__goes_on_with_a_learner_that_answers_to_few_images(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, selector: str
 ) -> None:
     def few(*given: Any, **more: Any) -> Tensor:
-        return embed(*given, **more) * (torch.arange(40) % 7 == 0)[:, None]
+        found: Tensor = embed(*given, **more)
+        return found * (torch.arange(40) % 7 == 0)[:, None]
 
     monkeypatch.setitem(supervised.__globals__, "embed", few)
     result = run(config_of(data, views=["supervised", "pixels"], selector=selector), tmp_path)
