@@ -50,33 +50,36 @@ def test_python_block_runs(block: Block, tmp_path: Path, monkeypatch: pytest.Mon
     exec(compile(code, str(block.page), "exec"), {"__name__": "__main__"})
 
 
-def call(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A line of `keepset …` in this process: loading torch takes longer than most of them."""
-    monkeypatch.setattr(sys, "argv", shlex.split(line, comments=True))
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0)
+def steps(code: str) -> list[str]:
+    """The lines of a block; or the block, where a statement goes over several."""
+    lines = code.strip().splitlines()
+    try:
+        return [line for line in lines if shlex.split(line)]
+    except ValueError:  # a quotation that goes on in the next line
+        return [code]
+
+
+def call(step: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """Exit code and errors; a plain `keepset …` in this process, since loading torch takes longer than most of them."""
+    if step.startswith("keepset ") and not set("|>&\\;\n") & set(step):
+        monkeypatch.setattr(sys, "argv", shlex.split(step, comments=True))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(ended.value.code or 0), ""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command, environment = ["sh", "-eu", "-c", step], {**os.environ, "PATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
 
 
 def test_shell_blocks_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = blocks(DOCS / "shell.md", "sh")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     monkeypatch.chdir(tmp_path)
     assert shown
     for block in shown:
-        lines = block.code.strip().splitlines()
-        if all(line.startswith("keepset ") and not set("|>&\\;") & set(line) for line in lines):
-            assert [call(line, monkeypatch) for line in lines] == [0] * len(lines), str(block)
-            continue
-        done = subprocess.run(
-            ["sh", "-eu", "-c", block.code],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+        for step in steps(block.code):
+            code, told = call(step, monkeypatch)
+            assert code == 0, f"{block}: {step}\n{told}"
 
 
 @pytest.mark.parametrize("name", SELECTORS)

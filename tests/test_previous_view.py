@@ -1,15 +1,16 @@
 """The view `previous`: what the learner makes of an episode's images before it is trained on them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from keepset.data import load, split
+from keepset.data import DataSettings, load, split
 from keepset.experiment.config import RunConfig, make_config, run_hash
 from keepset.experiment.results import CHECKPOINT, FORMER
 from keepset.experiment.run import run
@@ -19,6 +20,8 @@ from keepset.learning.plan import generator_of
 from keepset.report.kept import read_kept_views
 from keepset.views import Material, make_view
 
+ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+
 
 @pytest.fixture(autouse=True)
 def _checkpoint_after_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,8 +29,19 @@ def _checkpoint_after_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keepset.experiment.world.SAVING_SHARE", 0)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _few_digits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A file of 300 digits in the folder of these tests."""
+    digits = load(DataSettings("digits"))
+    arrays = {name: getattr(digits, name)[:300].numpy() for name in ARRAYS}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("digits"))
+        np.savez("few.npz", **arrays)
+        yield
+
+
 def config_of(**more: Any) -> RunConfig:
-    given = {"data": {"name": "digits", "episodes": 5}, "train": {"epochs": 2}, "capacity": 20, "device": "cpu"}
+    given = {"data": {"name": "few.npz", "episodes": 5}, "train": {"epochs": 2}, "capacity": 20, "device": "cpu"}
     return make_config(flags={**given, "views": ["supervised", "pixels", "previous"], **more})
 
 

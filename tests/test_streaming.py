@@ -80,7 +80,7 @@ OPTIONS: list[dict[str, Any]] = [
 def test_streamed__picks_as_with_the_matrix(method: str, options: dict[str, Any]) -> None:
     views = make_views(450)
     dense, streamed = (
-        keepset.select(views, 30, method=method, memory=memory, **options) for memory in (ALWAYS_DENSE, NEVER_DENSE)
+        keepset.select(views, 20, method=method, memory=memory, **options) for memory in (ALWAYS_DENSE, NEVER_DENSE)
     )
     assert_agree(dense, streamed)
 

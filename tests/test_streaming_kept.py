@@ -60,7 +60,7 @@ def test_kept__picks_as_with_the_matrix(method: str, options: dict[str, Any], se
     views = make_views(450)
     room = room_for(450, options if method == "mers" else {})
     dense, found = (
-        keepset.select(views, 30, method=method, memory=memory, **options) for memory in (ALWAYS_DENSE, room)
+        keepset.select(views, 20, method=method, memory=memory, **options) for memory in (ALWAYS_DENSE, room)
     )
     assert_agree(dense, found)
     assert searches == ["KeptSearch"]
@@ -106,12 +106,12 @@ def test_kept__hard_cover_and_random_samples_keep_nothing(searches: list[str]) -
 @pytest.mark.parametrize("weighs", [False, True])
 def test_bounds__are_never_below_the_gains(name: str, bandwidth: float, wide: torch.dtype, weighs: bool) -> None:
     """Of all candidates, after each pick, and whether points were brought to account or not."""
-    view = make_views(130)["clumped"].to(wide)
-    worth = torch.linspace(0, 1, 130, dtype=wide) if weighs else None
+    view = make_views(100)["clumped"].to(wide)
+    worth = torch.linspace(0, 1, 100, dtype=wide) if weighs else None
     similar = make_kernel(view, name, bandwidth, worth)
     search = KeptSearch([similar], torch.tensor([7]))
-    everyone = torch.arange(130)
-    for _ in range(25):
+    everyone = torch.arange(100)
+    for _ in range(20):
         bounds, gains = search.bounds / kept.UNIT, similar.gains(everyone, search.covered[0])
         assert bool((bounds >= gains * (1 - 1e-7) - 1e-12).all())
         settled = search._settled()[:, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import platform
@@ -210,6 +211,7 @@ def versions() -> dict[str, str]:
     return found
 
 
+@functools.cache
 def _commit() -> str:
     """The commit of the source tree keepset runs from, if it is one."""
     here = Path(__file__)
