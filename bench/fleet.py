@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.flop_counter import FlopCounterMode
 
-from keepset.embed import embed
+from keepset import embed
 from keepset.learning import LearnerSettings, fleet, learner
 from keepset.learning.augment import augment, draw_crops, normalise
 from keepset.learning.resnet import resnet18

@@ -11,20 +11,20 @@ SOURCE = Path(keepset.__file__).parent
 
 # room -> the rooms of ours that it may import; a room not named here may not exist
 MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"selection", "buffer", "embed"},
+    "__init__": {"selection", "buffer", "embedding"},
     "checks": set(),
     "files": {"checks"},
     "cluster": set(),
     "selection": {"checks"},
     "distributed": {"checks", "files", "cluster", "selection"},
     "buffer": {"checks", "files"},
-    "embed": {"checks"},
+    "embedding": {"checks"},
     "metrics": set(),
     "data": {"checks", "files"},
     "learning": {"checks"},
-    "views": {"checks", "files", "embed", "learning"},
+    "views": {"checks", "files", "embedding", "learning"},
     "experiment": {
-        *{"checks", "files", "cluster", "data", "learning", "views", "selection", "buffer", "embed", "metrics"},
+        *{"checks", "files", "cluster", "data", "learning", "views", "selection", "buffer", "embedding", "metrics"},
     },
     "report": {"checks", "files", "metrics", "selection"},
     "commands": {
@@ -89,12 +89,25 @@ def test_import_table_holds() -> None:
                 assert name in OUTSIDE.get(room, {"numpy", "torch"}), f"{file} may not import {name}"
 
 
-def test_import_keepset__loads_torch_and_numpy_alone() -> None:
-    code = "import torch, sys; before = set(sys.modules); import keepset; print(*(set(sys.modules) - before))"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in ended.stdout.split()}
-    outside = loaded - set(sys.stdlib_module_names) - {"keepset", "torch", "numpy"}
-    assert not {name for name in outside if not name.startswith("_")}, outside
+def loaded_by(code: str) -> set[str]:
+    """The packages from outside that a program has loaded in the end."""
+    code += "; import sys; print(*sys.modules, sep='\\n')"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded = {name.partition(".")[0] for name in told.splitlines()} - set(sys.stdlib_module_names)
+    return {name for name in loaded if not name.startswith("_")} - {"keepset"}
+
+
+def test_public_names__load_torch_and_numpy_alone_and_only_when_they_are_used() -> None:
+    assert not {"torch", "numpy"} & loaded_by("import keepset; assert 'select' in dir(keepset)")
+    of_torch = loaded_by("import torch, numpy")
+    assert loaded_by("from keepset import *; select") == of_torch
+
+
+def test_command_line__loads_no_torch_for_its_help() -> None:
+    """Half a second instead of three."""
+    assert not {"torch", "numpy"} & loaded_by(
+        "from keepset import cli; cli.app(['run', '--help'], standalone_mode=False)"
+    )
 
 
 def test_public_names_are_pinned() -> None:

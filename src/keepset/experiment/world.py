@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..buffer import Buffer
 from ..data import split
-from ..embed import embed
+from ..embedding import embed
 from ..learning import learner
 from ..learning.augment import normalise
 from ..learning.models import make_model

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..embed import embed
+from ..embedding import embed
 from ..learning import aside
 from ..learning.augment import normalise
 from ..learning.capture import captured

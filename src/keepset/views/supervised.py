@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ..embed import embed
+from ..embedding import embed
 
 
 def supervised(images: Tensor, model: nn.Module, normalise: Callable[[Tensor], Tensor]) -> Tensor:
