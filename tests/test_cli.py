@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 import keepset
 from keepset import cli
+from keepset.selection import SELECTORS
 
 RNG = np.random.default_rng(0)
 A = RNG.normal(size=(60, 8)).astype(np.float32)
@@ -50,7 +51,7 @@ def call(folder: Path, capsys: Any, monkeypatch: Any) -> Any:
 def test_ls__names_every_selector_and_option(call: Any) -> None:
     code, out, _ = call("ls")
     assert code == 0
-    assert all(name in out for name in keepset.selection.SELECTORS)
+    assert all(name in out for name in SELECTORS)
     assert "bandwidth_scale" in out
     assert "mers-maxherding" in out
 
