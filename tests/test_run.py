@@ -149,10 +149,10 @@ run(make_config(flags=json.loads(sys.argv[1])), sys.argv[2], on_epoch=count)
 
 
 def test_run__killed_by_the_system_goes_on(small: str, tmp_path: Path) -> None:
-    given = flags(small, train={"epochs": 30})
+    given = flags(small, train={"epochs": 12})
     config = make_config(flags=given)
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    for epochs in (3, 30):  # in the first episode, and in the second
+    for epochs in (3, 12):  # in the first episode, and in the second
         command = [sys.executable, "-c", KILLED, json.dumps(given), str(tmp_path), str(epochs)]
         assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
     found, whole = run(config, tmp_path), run(config, tmp_path / "whole")
@@ -160,7 +160,7 @@ def test_run__killed_by_the_system_goes_on(small: str, tmp_path: Path) -> None:
     assert found["picks"] == whole["picks"]
     lines = (tmp_path / run_hash(config) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     trained = [(record["episode"], record["epoch"]) for record in map(json.loads, lines)]
-    assert trained == [(episode, epoch) for episode in (1, 2) for epoch in range(1, 31)]
+    assert trained == [(episode, epoch) for episode in (1, 2) for epoch in range(1, 13)]
 
 
 def test_run__a_damaged_checkpoint_is_named_and_the_former_one_used(small: str, tmp_path: Path) -> None:
