@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors import safe_open
 from torch import Tensor
 
-from keepset.data import DATASETS, Dataset, DataSettings, cifar100, load, split, tinyimagenet
+from keepset.data import DATASETS, Dataset, DataSettings, check_outside, cifar100, content, load, split, tinyimagenet
 from keepset.data.archive import data_folder
 from keepset.data.dataset import build, channel_statistics, every_fifth
 from keepset.data.episodes import class_order, episodes, split_classes
@@ -509,6 +509,52 @@ def test_folder__bicubic_upright_and_rgb(tmp_path: Path) -> None:
     expected = Image.fromarray(pixels).resize((6, 6), Image.Resampling.BICUBIC)
     for image in data.train_images:
         assert np.array_equal(image.permute(1, 2, 0).numpy(), np.asarray(expected))
+
+
+@pytest.mark.parametrize("ending", ["png", "tif"])
+def test_folder__sixteen_bits_of_grey_become_eight(tmp_path: Path, ending: str) -> None:
+    levels = np.array([[0, 257, 128], [40_000, 65_535, 60_000]], dtype=np.uint16)
+    for part in ("train", "test"):
+        (tmp_path / part / "a").mkdir(parents=True)
+        Image.fromarray(np.kron(levels[:, :2], np.ones((4, 4), np.uint16))).save(tmp_path / part / "a" / f"1.{ending}")
+    image = load(DataSettings(name=str(tmp_path), image_size=8)).train_images[0]
+    assert image[:, ::4, ::4].tolist() == [[[0, 1], [156, 255]]] * 3
+
+
+def test_folder__floating_point_levels_are_refused(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        (tmp_path / part / "a").mkdir(parents=True)
+        Image.fromarray(np.ones((8, 8), np.float32)).save(tmp_path / part / "a" / "1.tif")
+    with pytest.raises(ValueError, match=r"1\.tif is damaged or no image \(floating-point levels; save it with 8"):
+        load(DataSettings(name=str(tmp_path), image_size=8))
+
+
+@pytest.mark.parametrize("parts", [["train", "test"], ["."]])
+def test_content__of_a_folder_is_that_of_its_images(
+    tmp_path: Path, parts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "photos"
+    for part in parts:
+        for number in range(5):
+            save(folder / part / "cat" / f"{number}.png", (number, 0, 0), (4, 4))
+    settings = DataSettings(name=str(folder))
+    before = content(settings)
+    (folder / ".DS_Store").write_text("a desktop's")
+    (folder / parts[0] / "cat" / "notes.txt").write_text("passed over")
+    assert content(settings) == before
+    monkeypatch.chdir(folder)
+    assert content(DataSettings(name=".")) == before
+    save(folder / parts[0] / "cat" / "1.png", (9, 0, 0), (4, 4))
+    assert content(settings) != before
+
+
+def test_check_outside__results_among_the_images_are_refused(tmp_path: Path) -> None:
+    save(tmp_path / "photos" / "cat" / "1.png", (1, 0, 0))
+    settings = DataSettings(name=str(tmp_path / "photos"))
+    with pytest.raises(ValueError, match=r"out must not lie in the folder of the images, .*photos, got .*runs"):
+        check_outside(settings, tmp_path / "photos" / "runs")
+    check_outside(settings, tmp_path / "runs")
+    check_outside(DataSettings(), Path())
 
 
 def test_folder__bad_input(tmp_path: Path) -> None:

@@ -246,6 +246,21 @@ def test_claims__a_killed_holder_lets_go() -> None:
 # ---------------------------------------------------------------- work
 
 
+def test_work__data_that_are_touched_meanwhile_do_not_make_it_run_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run once, where the grid looks for it."""
+    runs, ended = tiny(), list[str]()
+    finish = RunFolder.finish
+
+    def touching(self: RunFolder, *given: Any) -> Any:
+        ended.append(self.path.name)
+        Path("small.npz").write_bytes(Path("small.npz").read_bytes() + b" ")
+        return finish(self, *given)
+
+    monkeypatch.setattr(RunFolder, "finish", touching)
+    work_on(Job(runs, Path("runs")))
+    assert sorted(ended) == sorted(each.name for each in runs)
+
+
 def test_work__every_run_as_alone_and_none_again() -> None:
     runs = tiny()
     for planned in runs:

@@ -61,8 +61,9 @@ def test_folder__the_folder_of_a_class_is_its_label(tmp_path: Path) -> None:
         (["all/1.png", "all/2.png"], None),
         (["1.png", "cat/1.png", "dog/1.png"], None),
         (["animals/cat/1.png", "animals/dog/1.png", "tools/saw/1.png"], [0, 1, 2]),
+        (["test/cat/1.png", "test/dog/1.png", "train/cat/1.png", "train/dog/1.png"], [0, 1, 0, 1]),
     ],
-    ids=["one folder", "an image beside the folders", "nested folders"],
+    ids=["one folder", "an image beside the folders", "nested folders", "train and test"],
 )
 def test_folder__which_folders_are_classes(tmp_path: Path, names: list[str], labels: list[int] | None) -> None:
     for name in names:

@@ -280,6 +280,33 @@ def test_run__again_keeps_the_result_until_the_new_run_can_begin(small: str, tmp
     assert not (tmp_path / run_hash(broken)).exists(), "nothing is written before a run can begin"
 
 
+def test_run__again_spares_what_is_not_its_own(small: str, tmp_path: Path) -> None:
+    config = make_config(flags=flags(small))
+    result, folder = run(config, tmp_path), tmp_path / run_hash(config)
+    (folder / ".ipynb_checkpoints").mkdir()
+    (folder / ".result.json.x1.json").touch()
+    assert run(config, tmp_path, again=True)["accuracy"] == result["accuracy"]
+    assert (folder / ".ipynb_checkpoints").is_dir()
+    assert not (folder / ".result.json.x1.json").exists(), "left by a write that was killed"
+
+
+@pytest.mark.parametrize("line", [b"3", b"{}", b"[1, 2]", b"\xff\xfe", b'{"episode": "x", "epoch": 1}'])
+def test_run__a_damaged_record_is_forgotten(small: str, tmp_path: Path, line: bytes) -> None:
+    config = make_config(flags=flags(small))
+    folder = tmp_path / run_hash(config)
+
+    def damage(_: Any) -> None:
+        with (folder / "metrics.jsonl").open("ab") as file:
+            file.write(line + b"\n")
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        run(config, tmp_path, on_epoch=damage)
+    run(config, tmp_path)
+    records = [json.loads(each) for each in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [(record["episode"], record["epoch"]) for record in records] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+
+
 def test_run_hash__follows_the_content_of_a_file_and_not_its_place(small: str, tmp_path: Path) -> None:
     copy = tmp_path / "small.npz"
     copy.write_bytes(Path(small).read_bytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ __all__ = [
     "Dataset",
     "Entry",
     "Episode",
+    "check_outside",
     "class_order",
     "content",
     "data_folder",
@@ -76,16 +78,34 @@ def load(settings: DataSettings) -> Dataset:
 
 def content(settings: DataSettings) -> str:
     """What names the data themselves: a data set's name, or for files of the caller's a hash of what is in them."""
-    path = Path(settings.name).expanduser()
-    if settings.name in DATASETS or not path.exists():
+    if settings.name in DATASETS:
         return settings.name
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    path = Path(settings.name).expanduser()
+    if not path.exists():
+        return settings.name
+    path = path.resolve()  # "." has no name
+    files = [path] if path.is_file() else folder.image_files(path)
+    return f"{path.name} {_digest(path, tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))}"
+
+
+@functools.lru_cache(16)  # every run of a grid asks for it
+def _digest(path: Path, files: tuple[tuple[Path, int, int], ...]) -> str:
+    """Of the files' places below `path` and what is in them; each comes with its size and time, which tell it apart."""
     digest = hashlib.sha256()
-    for file in files:
+    for file, *_ in files:
         digest.update(str(file.relative_to(path)).encode())
         with file.open("rb") as opened:
             digest.update(hashlib.file_digest(opened, "sha256").digest())
-    return f"{path.name} {digest.hexdigest()[:16]}"
+    return digest.hexdigest()[:16]
+
+
+def check_outside(settings: DataSettings, out: Path) -> None:
+    """Refuse to write results among the images, where their folder would be taken for a class."""
+    if settings.name in DATASETS:
+        return
+    path = Path(settings.name).expanduser()
+    if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
+        raise ValueError(f"out must not lie in the folder of the images, {path.resolve()}, got {out}; name another")
 
 
 def split(dataset: Dataset, settings: DataSettings) -> list[Episode]:

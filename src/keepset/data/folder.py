@@ -20,9 +20,8 @@ def load(folder: Path, image_size: int) -> Dataset:
     """Images of any size, as RGB squares of `image_size`; within a class they are in the order of their names."""
     check_pillow()
     check_range("image_size", image_size, 1, LARGEST, "pixels a side")
-    train, test = folder / "train", folder / "test"
-    if train.is_dir() and test.is_dir():
-        parts = _files(train), _files(test)
+    if is_split(folder):
+        parts = _files(folder / "train"), _files(folder / "test")
     else:
         files, labels = _files(folder)
         _check_enough(folder, labels)
@@ -30,6 +29,16 @@ def load(folder: Path, image_size: int) -> Dataset:
         parts = (files[~fifth], labels[~fifth]), (files[fifth], labels[fifth])
     read = [(read_images(files, image_size), labels) for files, labels in parts]
     return build(str(folder), read[0], read[1], padding=image_size // 8, flip=True)
+
+
+def is_split(folder: Path) -> bool:
+    return (folder / "train").is_dir() and (folder / "test").is_dir()
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The files that `load` reads, in order; whatever else lies there is no part of the data."""
+    parts = [folder / "test", folder / "train"] if is_split(folder) else [folder]
+    return sorted(file for part in parts for file in _files(part)[0])
 
 
 def _files(folder: Path) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ from ..checks import check_range, read_labels
 from ..files import array_names, read_array
 from .arrays import as_images
 from .dataset import Array
-from .folder import LARGEST, is_image, read_images
+from .folder import LARGEST, is_image, is_split, read_images
 from .images import check_pillow
 
 KEYS = (("images", "labels"), ("train_images", "train_labels"))  # looked for in an .npz, in this order
@@ -57,7 +57,8 @@ def _from_folder(folder: Path, image_size: int) -> Pool:
     names = tuple(str(file.relative_to(folder)) for file in files)
     parents = [file.parent for file in files]
     labelled = folder not in parents and len(set(parents)) > 1
-    labels = _numbered(np.array([str(parent) for parent in parents])) if labelled else None
+    split = is_split(folder) and all(parent.parent.name in ("train", "test") for parent in parents)
+    labels = _numbered(np.array([parent.name if split else str(parent) for parent in parents])) if labelled else None
     return Pool(read_images(np.array(files, dtype=object), image_size), names, labels)
 
 

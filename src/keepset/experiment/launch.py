@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..checks import check_choice, check_range
-from ..data import load
+from ..data import check_outside, load
 from .engine_local import LocalCrew
 from .engine_ray import RayCrew
 from .engine_slurm import SlurmCrew
@@ -74,6 +74,7 @@ def launch(
     job = Job(left, standing.out, how.side_by_side)
     if how.engine == "local":
         for settings in {run.config.data for run in left}:
+            check_outside(settings, standing.out)
             load(settings)  # refuses what is not there before anything is written
         workers = min(len(left), usual_workers(how, left))
         if workers == 1:

@@ -21,7 +21,10 @@ from ..metrics import all_metrics, average_accuracies
 from .config import RunConfig, identity, plain_values, run_hash
 
 NEXT, CHECKPOINT, FORMER = "checkpoint.next.safetensors", "checkpoint.safetensors", "checkpoint.former.safetensors"
+TEMPORARY = ".*.*"  # what write_atomically calls a file that is not whole yet
 CHECKPOINTS = (NEXT, CHECKPOINT, FORMER)  # the newest first
+
+IDENTITY = {"data", "learner", "selector", "views", "capacity", "seed", "train"}  # what every result tells of its run
 
 
 @dataclass
@@ -43,20 +46,27 @@ class Progress:
 
 
 class RunFolder:
-    """The folder of one run, named by the hash of what changes its numbers."""
+    """The folder of one run, named by the hash of what changes its numbers.
 
-    def __init__(self, out: str | Path, config: RunConfig) -> None:
-        self.config = config
-        self.path = Path(out) / run_hash(config)
+    name: that hash, where it is known already: the data may have been touched since.
+    """
+
+    def __init__(self, out: str | Path, config: RunConfig, name: str = "") -> None:
+        self.config, self.identity = config, identity(config)
+        self.path = Path(out) / (name or run_hash(config))
 
     def prepare(self) -> None:
+        """Make it, and take away what a write that was killed has left, and a result that is to be found again."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            for leftover in [*self.path.glob(TEMPORARY), *self.path.glob(f"views/{TEMPORARY}")]:
+                if leftover.is_file():
+                    leftover.unlink(missing_ok=True)
+            _write_json(self.path / "config.json", {"identity": self.identity, "config": plain_values(self.config)})
+            if self.finished:
+                self._clear()
         except OSError as error:
-            raise ValueError(f"cannot make the run's folder {self.path}: {error.strerror}") from None
-        for leftover in [*self.path.glob(".*"), *self.path.glob("views/.*")]:  # of a write that was killed
-            leftover.unlink(missing_ok=True)
-        _write_json(self.path / "config.json", {"identity": identity(self.config), "config": plain_values(self.config)})
+            raise ValueError(f"cannot write into the run's folder {self.path}: {error.strerror}") from None
 
     @property
     def finished(self) -> bool:
@@ -65,7 +75,7 @@ class RunFolder:
     def result(self) -> dict[str, Any]:
         return read_result(self.path)
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         for path in (self.path / "views").glob("*.safetensors"):
             path.unlink()
         for name in ("result.json", "metrics.jsonl", "error.txt", *CHECKPOINTS):
@@ -120,12 +130,13 @@ class RunFolder:
         if not path.exists():
             return
         kept = []
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 record = json.loads(line)
-            except ValueError:  # torn by a kill
+                over = (record["episode"] - 1, record["epoch"]) <= (progress.episode, progress.epoch)
+            except (ValueError, TypeError, LookupError):  # torn by a kill, or damaged
                 continue
-            if (record["episode"] - 1, record["epoch"]) <= (progress.episode, progress.epoch):
+            if over:
                 kept.append(line + "\n")
         write_atomically(path, lambda file: file.write_text("".join(kept), encoding="utf-8"))
 
@@ -154,7 +165,7 @@ class RunFolder:
             "views": progress.views,
             "seconds": progress.seconds,
             "versions": versions(),
-            "identity": identity(self.config),
+            "identity": self.identity,
         }
         _write_json(self.path / "result.json", result)
         for name in CHECKPOINTS:
@@ -176,7 +187,8 @@ def read_result(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder} holds no finished run: there is no result.json in it") from None
     except ValueError as error:
         raise ValueError(f"{path} is damaged ({error}); run it again with --again") from None
-    if not isinstance(found, dict) or "accuracy" not in found or "identity" not in found:
+    told = found.get("identity") if isinstance(found, dict) and "accuracy" in found else None
+    if not isinstance(told, dict) or not told.keys() >= IDENTITY:
         raise ValueError(f"{path} is no result of keepset run; run it again with --again")
     return found
 

@@ -154,8 +154,8 @@ class SideBySide:
         """Begin runs until `limit` are under way; finished ones are read back on the way."""
         while self.waiting and len(self.running) < limit:
             number, config = self.waiting.popleft()
-            folder = RunFolder(self.out, config)
             try:
+                folder = self._folder(number, config)
                 if folder.finished and not self.again:
                     self.results[number] = folder.result()
                     continue
@@ -168,6 +168,9 @@ class SideBySide:
             self.stacks.keep(each.world.trainer for each in self.running)
             self._proceed(self.running[-1], None)
             self._settle()
+
+    def _folder(self, _: int, config: RunConfig) -> RunFolder:
+        return RunFolder(self.out, config)
 
     def _advance(self, limit: int) -> None:
         """An epoch of a crew: of those that ask for one, together; the others only look whether they can go on."""
@@ -245,7 +248,7 @@ class SideBySide:
 
     def _all_stacked(self) -> bool:
         """Whether all runs that are left are."""
-        left = [each for _, each in self.waiting if self.again or not RunFolder(self.out, each).finished]
+        left = [each for number, each in self.waiting if self.again or not self._folder(number, each).finished]
         return bool(left) and all(config.train.stacked for config in left)
 
     def _room(self, most: int) -> int:

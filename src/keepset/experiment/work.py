@@ -17,6 +17,7 @@ from ..views.cache import cache_folder
 from .claims import Claims
 from .config import RunConfig, make_config, plain_values, run_hash
 from .grid import Planned
+from .results import RunFolder
 from .side_by_side import Failure, Pace, SideBySide, Watcher
 
 ERROR = "error.txt"
@@ -120,6 +121,10 @@ class Claiming(SideBySide):
                 super()._start(limit)
                 self._note()
         self.waiting = waiting
+
+    def _folder(self, number: int, config: RunConfig) -> RunFolder:
+        """Where the grid looks for it, whatever has become of the data since it was planned."""
+        return RunFolder(self.out, config, self.names[number])
 
     def _takes(self, name: str) -> bool:
         """Whether it is ours to do. Once claimed it is looked at again: another may just have ended it."""

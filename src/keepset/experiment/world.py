@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..buffer import Buffer
-from ..data import split
+from ..data import check_outside, split
 from ..embedding import embed
 from ..learning import learner
 from ..learning.augment import normalise
@@ -47,6 +47,7 @@ class World:
             raise ValueError("device is cuda, but torch sees no GPU; set it to cpu")
         self.config, self.folder, self.on_epoch = config, folder, on_epoch
         self.shared = shared or Shared()
+        check_outside(config.data, folder.path)
         self.data = self.shared.data(config.data)
         self.episodes = split(self.data, config.data)
         self.learner = learner(config.learner, config.learning)
@@ -74,8 +75,6 @@ class World:
 
     def begin(self) -> None:
         """Make the folder ready, and go on from its last state, if it has one."""
-        if self.folder.finished:
-            self.folder.clear()
         self.folder.prepare()
         self.progress, self._resumed = self.folder.resume()
         for text in self.progress.warnings:
