@@ -278,7 +278,7 @@ def _episode_bandwidths(named: Mapping[str, Array], method: str, options: Mappin
         return "episode"  # refused later, by name
     names = list(named)
     if entry.views == "one":
-        view = options.get("view", 0)
+        view = 0 if options.get("view") is None else options["view"]
         names = [names[view]] if isinstance(view, int) and view < len(names) else [n for n in names if n == view]
     metric = Cover(**{k: v for k, v in options.items() if k in ("bandwidth", "metric")}).metric
     found = {name: median_bandwidth(cloud(read_view(name, named[name])), metric) for name in names}

@@ -48,7 +48,7 @@ def largest_entries(view: Tensor) -> Tensor:
 
 def unit(view: Tensor, out: Tensor | None = None) -> Tensor:
     """(n, d) divided by their norms, through the largest entry first, so that squares cannot overflow."""
-    vectors = torch.div(view, largest_entries(view)[:, None], out=out)
+    vectors = torch.div(view.contiguous(), largest_entries(view)[:, None], out=out)
     return vectors.div_(torch.linalg.vector_norm(vectors, dim=1, keepdim=True))
 
 

@@ -180,7 +180,7 @@ def hard_greedy(
         newly = torch.stack([ball[point] for ball in balls]) & (alphas > 0)[:, None]
         newly = (newly.any(0) if shared else newly) & uncovered
         for column, ball in enumerate(balls):
-            held[:, column] -= _held(ball, worth, newly[column])
+            held[:, column].sub_(_held(ball, worth, newly[column])).clamp_(min=0)  # what rounding leaves is nothing
         uncovered.logical_and_(~newly)
         allowed[point] = False
 
@@ -210,7 +210,8 @@ def _held(ball: Balls, worth: Tensor, points: Tensor) -> Tensor:
 
 def first_best(values: Tensor, tie: float) -> int:
     """The lowest index among the largest values: equal gains are summed in different orders and may round apart."""
-    return int((values >= values.max() * (1 - tie)).int().argmax())
+    best = values.max()
+    return int((values >= best * (1 - tie * best.sign())).int().argmax())
 
 
 def collect_picks(

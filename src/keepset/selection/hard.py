@@ -12,6 +12,7 @@ from torch import Tensor
 from . import tensor_cores
 from .geometry import TILE_COLUMNS, Cloud, pairwise, steady_distances
 from .greedy import Balls, hard_greedy
+from .kernels import within
 from .options import Cover
 from .problem import Problem, make_problem, normal
 from .result import Selection
@@ -43,7 +44,7 @@ def _balls(problem: Problem) -> tuple[Sequence[Balls], list[float], list[float]]
         matrix = pairwise(problem.points(position), out=matrix)
         near = problem.near(matrix)
         radii.append(_told(problem, position, median(near.median)))
-        balls.append(torch.cat([euclidean(rows) <= radii[-1] for rows in matrix.split(256)]))
+        balls.append(torch.cat([within(euclidean(rows), radii[-1]) for rows in matrix.split(256)]))
         weights.append(problem.weight(position, functools.partial(weight, near=near)))
     return balls, normal(weights), radii
 
@@ -85,7 +86,7 @@ class StreamedBalls:
         chosen = torch.tensor([rows], device=device) if isinstance(rows, int) else rows
         some = self.points.part(chosen)
         parts = (self.points.part(slice(first, first + WIDTH)) for first in range(0, len(self.points), WIDTH))
-        block = torch.cat([euclidean(steady_distances(some, part)) <= self.radius for part in parts], 1)
+        block = torch.cat([within(euclidean(steady_distances(some, part)), self.radius) for part in parts], 1)
         return block[0] if isinstance(rows, int) else block
 
 
@@ -100,5 +101,5 @@ class TensorCoreBalls:
     def __getitem__(self, rows: int | Tensor) -> Tensor:
         """(n,) of one row, or (r, n)."""
         chosen = self.split.everyone[rows : rows + 1] if isinstance(rows, int) else rows
-        block = euclidean(self.split.distances(self.view, chosen)) <= self.radius
+        block = within(euclidean(self.split.distances(self.view, chosen)), self.radius)
         return block[0] if isinstance(rows, int) else block

@@ -132,8 +132,10 @@ def read_views(views: Views, rows: Tensor | None = None) -> dict[str, Tensor]:
 def read_vector(argument: str, values: object, length: int) -> Tensor:
     """One finite number a point, as a float64 tensor on the CPU."""
     try:
-        tensor = as_tensor(values) if isinstance(values, (np.ndarray, Tensor)) else torch.tensor(values)
-        tensor = tensor.to("cpu", torch.float64)
+        if isinstance(values, (np.ndarray, Tensor)):
+            tensor = as_tensor(values).to("cpu", torch.float64)
+        else:
+            tensor = torch.tensor(values, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{argument} must be numbers, one a point, got {type(values).__name__}") from None
     if tensor.shape != (length,):

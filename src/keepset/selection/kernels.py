@@ -50,7 +50,7 @@ class Similarity:
             return tile.mul_(1 / self.bandwidth).mul_(-1 / self.bandwidth).exp_()
         if self.name == "laplace":
             return _read_(tile, self.metric).mul_(-1 / self.bandwidth).exp_()
-        return tile.copy_(_read_(tile, self.metric) <= self.bandwidth)
+        return tile.copy_(within(_read_(tile, self.metric), self.bandwidth))
 
     @property
     def kind(self) -> str:
@@ -61,6 +61,12 @@ class Similarity:
 def kernel(name: str, metric: str, bandwidth: float) -> Similarity:
     """K of one view, a function of tiles of D."""
     return Similarity(name, metric, bandwidth)
+
+
+def within(tile: Tensor, radius: float) -> Tensor:
+    """Where distances are at most `radius`. In float64 those that differ by rounding alone are equal: a radius is often
+    the distance of many points of whole numbers, computed in several ways."""
+    return tile <= (radius * (1 + 1e-9) if tile.dtype == torch.float64 else radius)
 
 
 def _square_(tile: Tensor, factor: float) -> Tensor:

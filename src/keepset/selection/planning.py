@@ -7,11 +7,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from ..checks import check_range
 from . import tensor_cores
+from .api import ALIASES
 from .geometry import cloud, distances
 from .kept import FIRST, UNIT, keeps, kept_bytes
 from .kernels import kernel
@@ -100,15 +102,16 @@ def plan(
     """
     count = check_range("count", count, 1, 2**40, "points")
     budget = check_range("budget", budget, 1, count, "the number of points")
-    if method not in COVERS:
+    method = ALIASES.get(method, method) if isinstance(method, str) else method
+    if method not in list(COVERS):
         raise ValueError(f"method must be a cover method ({', '.join(COVERS)}), got {method!r}; others need no plan")
     hard, single = COVERS[method]
-    sizes = [dimensions] if isinstance(dimensions, int) else list(dimensions)
-    sizes = [check_range("dimensions", size, 1, 2**31, "columns of a view") for size in sizes[: 1 if single else None]]
+    given = _listed(dimensions)[: 1 if single else None]
+    sizes = [check_range("dimensions", size, 1, 2**31, "columns of a view") for size in given]
     if not sizes:
         raise ValueError("dimensions must name at least one view's columns, got none")
     cover = Cover(memory=memory, search=search, epsilon=epsilon, fusion=fusion)
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = _place(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     free = free_bytes(place)
     matrix = matrix_bytes(count, len(sizes), FLOAT, hard=hard, separate=fusion == "max-then-sum")
     way, needed = _way(count, sizes, cover, matrix, free, place)
@@ -119,6 +122,20 @@ def plan(
             kept = kept_bytes(count, kernels)
     seconds = _seconds(way, count, sizes, budget, cover, hard, place, kept)
     return Plan(way, needed + kept, seconds, matrix, free, count, budget, method, place.type, kept)
+
+
+def _listed(dimensions: Any) -> list[Any]:
+    try:
+        return list(dimensions)
+    except TypeError:  # a single number, of any type
+        return [dimensions]
+
+
+def _place(device: Any) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (TypeError, RuntimeError, AssertionError):
+        raise ValueError(f"device must be one that this machine has, such as cpu, got {device!r}") from None
 
 
 def _way(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -136,5 +137,7 @@ def _keeps(views: Sequence[Tensor], cover: Cover) -> bool:
 
 def normal(weights: Sequence[float]) -> list[float]:
     """Divided by their sum: picks stay as they are, coverage lies in 0..1."""
+    if sum(weights) == math.inf:
+        weights = [value / max(weights) for value in weights]
     total = sum(weights)
     return [value / total for value in weights]

@@ -28,7 +28,8 @@ def herding(
     picks: list[int] = []
     for size in range(len(start) + 1, len(start) + 1 + budget):
         # |mean − (sum + x)/size|² is least where size·mean·x − sum·x is largest: |x| = 1
-        pick = int((size * wanted - taken).masked_fill(~free, -torch.inf).argmax())
+        best = (size * wanted - taken).masked_fill(~free, -torch.inf).argmax()
+        pick = int((free & (vectors == vectors[best]).all(1)).int().argmax())  # of its copies, the lowest index
         free[pick] = False
         taken += vectors @ vectors[pick]
         picks.append(pick)

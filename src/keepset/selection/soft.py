@@ -20,6 +20,7 @@ from .sampled import Scales, exact_copies
 from .scales import weight
 from .streaming import ExactSearch, Kernel, Search, Similarities, StochasticSearch, streamed_greedy
 
+SMALLEST = 1e-37  # a bandwidth below has no inverse in float32, and is as good as 0
 SCRATCH = 2**25  # similarities of picks to all points that are looked at together
 Measured = tuple[list[Tensor], list[float], list[float]]  # kernels, weights, bandwidths
 
@@ -61,7 +62,8 @@ def _streamed_picks(
         sizes.append(_bandwidth(problem, position, scales.bandwidth))
         if split is None:
             points = problem.points(position)
-            clouds.append(points if sizes[-1] > 0 else exact_copies(points))  # else a point is near enough to itself
+            near = sizes[-1] > 0 and problem.cover.metric == "cosine"  # d of a point to itself is a root of its D
+            clouds.append(points if near else exact_copies(points))  # else a point is near enough to itself
         for text in scales.notes:
             problem.note(position, text)
     weights = normal(weights)
@@ -166,11 +168,12 @@ def _bandwidth(problem: Problem, position: int, measure: Callable[[str, str], fl
     cover = problem.cover
     given = cover.given_bandwidths(problem.names)
     if given is not None or not isinstance(cover.bandwidth, str):
-        return (given or [])[position]
-    found = measure(cover.bandwidth, cover.metric)
-    if found == 0:
-        problem.note(position, "no scale (its points coincide); each point covers its copies alone")
-    return found * cover.bandwidth_scale
+        found = (given or [])[position]
+    else:
+        found = measure(cover.bandwidth, cover.metric) * cover.bandwidth_scale
+        if found == 0:
+            problem.note(position, "no scale (its points coincide); each point covers its copies alone")
+    return found if found > SMALLEST else 0.0
 
 
 def parts_by_view(problem: Problem, picks: Picks, weights: Sequence[float], scales: Sequence[float]) -> Tensor:

@@ -1,0 +1,108 @@
+"""Points and numbers that are rare in features and common in other data: equal distances, copies, odd layouts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import keepset
+
+DENSE, STREAMED = 2**60, 1
+COVER = ("probcover", "maxherding", "mers-probcover", "mers")
+SOFT = ("maxherding", "mers")
+ARRAY = np.random.default_rng(0).normal(size=(20, 4))
+
+
+@pytest.mark.parametrize("method", COVER)
+def test_column_major__with_copies_as_row_major(method: str) -> None:
+    view = ARRAY.copy()
+    view[7] = view[3]
+    expected = keepset.select(view, 6, method=method)
+    for same in (np.asfortranarray(view), np.repeat(view, 2, axis=1)[:, ::2]):
+        assert list(keepset.select(same, 6, method=method)) == list(expected)
+
+
+@pytest.mark.parametrize("memory", [DENSE, STREAMED])
+@pytest.mark.parametrize("count", [5, 13, 20, 300])
+def test_hard_cover__points_that_are_equally_far_lie_in_every_ball(count: int, memory: int) -> None:
+    """One pick covers all; computed in several ways, the same distance differs in its last digit."""
+    chosen = keepset.select(np.eye(count), 4, method="probcover", memory=memory)
+    assert chosen.indices[0] == 0
+    assert list(chosen.gains) == pytest.approx([1, 0, 0, 0])
+    assert chosen.objective == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("method", "options"), [("probcover", {}), ("maxherding", {"kernel": "tophat"})])
+@pytest.mark.parametrize("seed", range(5))
+def test_codes__of_zeros_and_ones_are_covered_alike_with_and_without_the_matrix(
+    seed: int, method: str, options: dict[str, Any]
+) -> None:
+    codes = np.random.default_rng(seed).integers(0, 2, size=(200, 8)).astype(float)
+    codes = np.c_[np.ones(200), codes]
+    dense, streamed = (
+        keepset.select(codes, 12, method=method, memory=memory, **options).objective for memory in (DENSE, STREAMED)
+    )
+    assert streamed == pytest.approx(dense, rel=1e-9)
+    assert dense <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("memory", [DENSE, STREAMED])
+@pytest.mark.parametrize("seed", range(40))
+def test_hard_cover__weights_of_forty_digits_repeat_no_point(seed: int, memory: int) -> None:
+    source = np.random.default_rng(seed)
+    view = source.normal(size=(40, 4))
+    weights = 10.0 ** source.uniform(-40, 0, size=40)
+    chosen = keepset.select([view, view[:, :2]], 25, method="mers-probcover", point_weights=weights, memory=memory)
+    assert len(set(chosen)) == 25
+    assert min(chosen.gains) >= 0
+
+
+@pytest.mark.parametrize("memory", [DENSE, STREAMED])
+@pytest.mark.parametrize("kernel", ["rbf", "laplace"])
+@pytest.mark.parametrize("bandwidth", [1e-40, 1e-320])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", SOFT)
+def test_bandwidth__too_small_for_its_inverse_is_that_of_copies_alone(
+    method: str, dtype: Any, bandwidth: float, kernel: str, memory: int
+) -> None:
+    view = ARRAY.astype(dtype)
+    chosen = keepset.select(view, 4, method=method, bandwidth=bandwidth, kernel=kernel, memory=memory)
+    assert list(chosen) == [0, 1, 2, 3]
+    assert chosen.objective == pytest.approx(4 / 20)
+
+
+def test_episode_bandwidth__no_view_named_is_the_first() -> None:
+    given: dict[str, Any] = {"method": "maxherding", "bandwidth": "episode"}
+    labels = np.arange(20) % 2
+    expected = keepset.select_per_class(ARRAY, labels, 2, **given)[0].scales
+    assert keepset.select_per_class(ARRAY, labels, 2, view=None, **given)[0].scales == expected
+
+
+def test_numbers_in_a_list__are_read_like_those_in_an_array() -> None:
+    uncertainty = 1 + 1e-9 * np.random.default_rng(1).permutation(20)
+    expected = keepset.select(ARRAY, 5, method="rainbow", uncertainty=uncertainty)
+    assert list(keepset.select(ARRAY, 5, method="rainbow", uncertainty=uncertainty.tolist())) == list(expected)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "literal"])
+@pytest.mark.parametrize("memory", [DENSE, STREAMED])
+def test_kept_points__are_covered_by_themselves(metric: str, memory: int) -> None:
+    view = ARRAY.astype(np.float32)
+    given: dict[str, Any] = {"metric": metric, "kernel": "laplace", "bandwidth": 1e-3, "memory": memory}
+    assert keepset.coverage(view, range(20), **given) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [3, 5, 64, 100])
+def test_herding__of_copies_the_lowest_index_comes_first(columns: int, dtype: Any) -> None:
+    view = np.tile(np.random.default_rng(0).normal(size=(1, columns)), (9, 1)).astype(dtype)
+    assert list(keepset.select(view, 9, method="herding")) == list(range(9))
+    assert list(keepset.select(view, 3, method="herding", start=[1, 0])) == [2, 3, 4]
+
+
+def test_weights__whose_sum_is_beyond_all_numbers() -> None:
+    chosen = keepset.select([ARRAY, ARRAY[:, :2]], 3, weights=[1e308, 1e308])
+    assert list(chosen.weights.values()) == [0.5, 0.5]
+    assert list(chosen) == list(keepset.select([ARRAY, ARRAY[:, :2]], 3, weights="equal"))
