@@ -112,6 +112,14 @@ def test_select__methods_without_gains_write_none(call: Any) -> None:
     assert {record["class"] for record in records} == {None}
 
 
+def test_select__labels_that_look_like_markup_are_shown_as_they_are(call: Any) -> None:
+    names = ["[red]a[/red]", "[/x]", "[b]"]
+    np.save("y.npy", np.array(names)[np.arange(60) % 3])
+    code, out, _ = call("select", "a.npy", "--labels", "y.npy", "--budget", "2")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:]] == sorted(names)
+
+
 def test_select__integer_classes_by_name(call: Any) -> None:
     assert call("select", "a.npy", "--labels", "numbers.npy", "--budget", "0=1,1=2,2=3", "-o", "keep.npy")[0] == 0
     assert len(np.load("keep.npy")) == 6
@@ -200,6 +208,9 @@ def test_select__files_of_one_name_are_told_apart(call: Any, folder: Path) -> No
             ["select", "a.npy", "--budget", "2", "--labels", "y.npy", "--start", "y.npy"],
             "leave out --labels or --start",
         ),
+        (["select", "a.npy", "--labels", "y.npy", "--budget", "cat=1,cat=2"], "names 'cat' twice; name each once"),
+        (["select", "a.npy", "--labels", "numbers.npy", "--budget", "1=1,01=2"], "names 1 twice"),
+        (["select", "a.npy", "--budget", "2", "--weights", "a=1,a=2"], "names 'a' twice"),
         (["select", "none.npy", "--budget", "2"], "no such file: none.npy"),
         (["select", "a.txt", "--budget", "2"], "a.txt must end in .npy, .npz"),
         (["select", "y.npy", "--budget", "2"], "must be float16"),
@@ -231,6 +242,85 @@ def test_select__damaged_files_are_named(call: Any, folder: Path, ending: str, d
     assert code == 2
     assert err.startswith(f"keepset: bad.{ending} ")
     assert err.count("\n") == 1
+
+
+def header(text: str) -> bytes:
+    """The beginning of an .npy file of that header, and a few numbers."""
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(64)
+
+
+@pytest.mark.parametrize("plan", [[], ["--plan"]])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3, ",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3 4)}",
+        f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({10**31}, 3)}}",
+        f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**62}, 3)}}",
+    ],
+)
+def test_select__damaged_headers_are_named(call: Any, folder: Path, text: str, plan: list[str]) -> None:
+    (folder / "bad.npy").write_bytes(header(text))
+    code, out, err = call("select", "bad.npy", "--budget", "2", *plan)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("keepset: bad.npy is damaged or not readable (")
+
+
+@pytest.mark.parametrize("plan", [[], ["--plan"]])
+@pytest.mark.parametrize(("place", "value"), [(6, 99), (8, 1), (10, 77)], ids=["version", "encrypted", "compression"])
+def test_select__archives_that_cannot_be_read_are_named(
+    call: Any, folder: Path, place: int, value: int, plan: list[str]
+) -> None:
+    content = bytearray((folder / "one.npz").read_bytes())
+    content[content.rfind(b"PK\x01\x02") + place] = value
+    (folder / "bad.npz").write_bytes(content)
+    code, out, err = call("select", "bad.npz", "--budget", "2", *plan)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("keepset: bad.npz is damaged or not readable (")
+
+
+def test_select__an_archive_named_npy_is_named(call: Any, folder: Path) -> None:
+    (folder / "one.npz").rename("bad.npy")
+    for arguments in (["bad.npy"], ["bad.npy", "--plan"], ["a.npy", "--start", "bad.npy"]):
+        code, _, err = call("select", *arguments, "--budget", "2")
+        assert (code, err.count("\n")) == (2, 1)
+        assert err.startswith("keepset: bad.npy is damaged or not readable (")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--start"], "start must be a sequence of indices"),
+        (["--point-weights"], "point_weights must have shape (60,)"),
+        (["--method", "rainbow", "--uncertainty"], "uncertainty must have shape (60,)"),
+    ],
+)
+def test_select__a_lone_number_where_numbers_are_needed(call: Any, arguments: list[str], message: str) -> None:
+    save_file({"x": torch.tensor(3)}, "lone.safetensors")
+    code, _, err = call("select", "a.npy", "--budget", "2", *arguments, "lone.safetensors")
+    assert (code, err.count("\n")) == (2, 1)
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a.npy", "-o", "k" * 300 + ".npy"], "File name too long; name another file"),
+        (["a.npy", "-o", "k" * 240 + ".npy"], ".npy.partial.json: File name too long; name another file"),
+        (["k" * 300 + ".npy"], "File name too long"),
+        (["k" * 300 + ".npz", "--plan"], "File name too long"),
+    ],
+)
+def test_select__long_names_are_one_line(call: Any, arguments: list[str], message: str) -> None:
+    code, out, err = call("select", "--budget", "2", *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_select__a_long_name_that_can_be_written(call: Any) -> None:
+    assert call("select", "a.npy", "--budget", "2", "-o", "k" * 238 + ".npy")[0] == 0
+    assert call("select", "a.npy", "--labels", "y.npy", "--budget", "2", "-o", "k" * 251 + ".npy")[0] == 0
+    assert len(np.load("k" * 251 + ".npy")) == 6
 
 
 def test_select__pickled_objects_are_not_read(call: Any) -> None:

@@ -240,6 +240,50 @@ def test_resume__files_of_other_choices_are_refused(call: Any, picks: list[Any],
     assert message in err
 
 
+def archive() -> bytes:
+    np.savez("archive.npz", a=A)
+    return Path("archive.npz").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("ending", "content"),
+    [
+        ("npy", lambda: b""),
+        ("npy", archive),
+        ("npy", lambda: b"PK\x03\x04 and no more"),
+        ("csv", lambda: b'class,rank,index,gain\n,1,"' + b"1" * 200_000 + b'",0.5\n'),
+        ("json", lambda: b"[" * 100_000),
+        ("json", lambda: b'[{"class": null, "rank": 1, "index": 1e400, "gain": 0.5}]'),
+    ],
+    ids=["empty", "archive", "cut archive", "long field", "deep", "infinite"],
+)
+def test_resume__damaged_files_are_named(call: Any, ending: str, content: Callable[[], bytes]) -> None:
+    Path(f"keep.{ending}").write_bytes(content())
+    code, out, err = call("a.npy", "--budget", "20", "-o", f"keep.{ending}", "--resume")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"keepset: keep.{ending} holds no choice that keepset select wrote (")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("random numbers", "AAAA"),
+        ("random numbers", "A" * 6744),
+        ("picks", -1),
+        ("picks", float("inf")),
+        ("picks", 2.5),
+    ],
+)
+def test_resume__a_damaged_side_file_is_named(call: Any, stop_after: Any, name: str, value: Any) -> None:
+    stop_after(5)
+    call("a.npy", "--budget", "20", "-o", "keep.npy")
+    side = Path("keep.npy.partial.json")
+    side.write_text(json.dumps({**json.loads(side.read_text(encoding="utf-8")), name: value}), encoding="utf-8")
+    code, out, err = call("a.npy", "--budget", "20", "-o", "keep.npy", "--resume")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("keepset: keep.npy.partial.json is damaged (")
+
+
 @pytest.mark.parametrize("ending", ["csv", "json"])
 def test_resume__a_choice_by_class_is_refused(call: Any, ending: str) -> None:
     call("a.npy", "--labels", "y.npy", "--budget", "2", "-o", f"keep.{ending}")
@@ -315,6 +359,7 @@ def test_memory__bytes_and_units(text: str | None, size: Any) -> None:
         (["--memory", "lots"], "--memory must be auto or a number of bytes, such as 4GB or 500MB, got 'lots'"),
         (["--memory", "0"], "--memory must be auto or a number of bytes"),
         (["--memory", "-3GB"], "--memory must be auto or a number of bytes"),
+        (["--memory", "9" * 400], "--memory must be auto or a number of bytes"),
         (["--search", "stochastc"], "unknown search 'stochastc'; did you mean 'stochastic'?"),
         (["--epsilon", "0.2"], "epsilon=0.2 is for search='stochastic'"),
         (["--search", "stochastic", "--epsilon", "2"], "epsilon must be above 0 and below 1, got 2.0"),
@@ -472,6 +517,23 @@ def test_plan__prints_and_does_nothing_else(call: Any) -> None:
     assert "9 of 120 points" in out
     assert "streamed" in out
     assert sorted(Path().iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((119, 8), "views must have equally many rows, but 'a' has 120 and 'other' has 119"),
+        ((0, 8), "views['other'] must have at least one point"),
+        ((120, 0), "views['other'] must have at least one column"),
+        ((120,), "views['other'] must have shape (points, columns), got (120,)"),
+    ],
+)
+def test_plan__refuses_the_views_that_the_choice_refuses(call: Any, shape: tuple[int, ...], message: str) -> None:
+    np.savez("other.npz", np.zeros(shape, np.float32))
+    for plan in ([], ["--plan"]):
+        code, out, err = call("a.npy", "other.npz", "--budget", "9", *plan)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert message in err
 
 
 def test_plan__looks_at_the_view_that_is_named(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import lzma
 import os
+import struct
 import sys
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -18,6 +21,11 @@ from torch import Tensor
 from .checks import nearest_name
 
 Array = np.ndarray[Any, Any] | Tensor
+UNREADABLE = (
+    *(ArithmeticError, AttributeError, EOFError, KeyError, OSError, RuntimeError, SyntaxError, TypeError, ValueError),
+    *(lzma.LZMAError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""What numpy, zipfile and json raise for files that are damaged or of another kind."""
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
@@ -25,7 +33,8 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     path = Path(path)
     check_place(path)
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        # not the whole name: with what is added, a long one would be longer than file systems take
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:32]}.", suffix=path.suffix)
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror}") from None
     os.close(handle)
@@ -45,9 +54,13 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 
 def check_place(path: Path) -> None:
     """Refuse a path that no file can be written to, before the work that would fill it."""
-    if not path.parent.is_dir():
+    try:
+        there, taken = path.parent.is_dir(), path.is_dir()
+    except OSError as error:  # a name that is too long, or a folder that may not be looked into
+        raise ValueError(f"cannot write {path}: {error.strerror}; name another file") from None
+    if not there:
         raise ValueError(f"cannot write {path}: the folder {path.parent} does not exist; make it first")
-    if path.is_dir():
+    if taken:
         raise ValueError(f"cannot write {path}: it is a folder; name a file")
 
 
@@ -76,25 +89,24 @@ def read_array(spec: str | Path) -> tuple[str, Array]:
     The name is the key, or the file's own without its ending. Nothing is ever unpickled.
     """
     path, key = _split(str(spec))
-    if not path.is_file():
-        raise ValueError(f"no such file: {path}")
+    _check_there(path)
     try:
         if path.suffix == ".npy":
-            return path.stem, np.load(path, mmap_mode="r", allow_pickle=False)
+            with np.errstate(over="raise"):  # a shape that no file can have
+                return path.stem, np.lib.format.open_memmap(path, mode="r")
         if path.suffix == ".npz":
             return _from_npz(path, key)
         return _from_safetensors(path, key, lambda file, name: file.get_tensor(name))
-    except ValueError as error:  # numpy's own, for a truncated file, a foreign one, or one that holds objects
-        known = str(error).startswith(str(path))
+    except UNREADABLE as error:
+        known = isinstance(error, ValueError) and str(error).startswith(str(path))
         raise error if known else ValueError(_damaged(path, error)) from None
-    except (TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(_damaged(path, error)) from None
 
 
 def array_shape(spec: str | Path) -> tuple[str, tuple[int, ...]]:
     """The name and the shape of what `read_array` would read, from the file's head alone."""
     path, key = _split(str(spec))
-    if path.suffix == ".npy" or not path.is_file():
+    _check_there(path)
+    if path.suffix == ".npy":
         name, array = read_array(spec)  # mapped: nothing of it is read
         return name, tuple(array.shape)
     if path.suffix == ".npz":
@@ -109,26 +121,34 @@ def _shape_in_npz(path: Path, key: str | None) -> tuple[str, tuple[int, ...]]:
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             return (found if key else path.stem), read(file)[0]
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         raise ValueError(_damaged(path, error)) from None
 
 
 def array_names(path: str | Path) -> list[str]:
     """The names of the arrays in an .npz file."""
     path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"no such file: {path}")
+    _check_there(path)
     try:
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             return list(file.files)
-    except (ValueError, AttributeError, TypeError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         raise ValueError(_damaged(path, error)) from None
+
+
+def _check_there(path: Path) -> None:
+    try:
+        there = path.is_file()
+    except OSError as error:  # a name that is too long, or a folder that may not be looked into
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    if not there:
+        raise ValueError(f"no such file: {path}")
 
 
 def _damaged(path: Path, error: Exception) -> str:
     if "allow_pickle" in str(error) or "Python objects" in str(error):
         return f"{path} holds Python objects or is no array file; save plain numbers or strings with numpy.save"
-    return f"{path} is damaged or not readable ({error}); make it again"
+    return f"{path} is damaged or not readable ({str(error) or type(error).__name__}); make it again"
 
 
 def _split(spec: str) -> tuple[Path, str | None]:
@@ -157,7 +177,7 @@ def _from_safetensors(path: Path, key: str | None, read: Callable[[Any, str], An
         with safe_open(path, "pt") as file:
             found = _key(path, key, list(file.keys()))
             return (found if key else path.stem), read(file, found)
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} is damaged or no safetensors file ({error}); make it again") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,10 @@ def named_shards(specs: Sequence[str]) -> dict[str, str | list[str]]:
 def is_sharded(spec: str) -> bool:
     """Whether it stands for several files: a folder, or a pattern that is no file itself."""
     path = Path(spec)
-    return path.is_dir() or (any(sign in spec for sign in "*?[") and not path.exists())
+    try:
+        return path.is_dir() or (any(sign in spec for sign in "*?[") and not path.exists())
+    except OSError:  # a name that is too long, say: whoever reads it tells
+        return False
 
 
 def _shards(spec: str) -> tuple[str, str | list[str]]:
@@ -65,10 +69,10 @@ def memory_size(text: str | None) -> Any:
     if text is None or text == "auto":
         return text
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]?)B?\s*", text, re.IGNORECASE)
-    size = found and round(float(found[1]) * 1000 ** ("kmgt".find(found[2].lower()) + 1 if found[2] else 0))
-    if not size:
+    size = float(found[1]) * 1000 ** ("kmgt".find(found[2].lower()) + 1 if found[2] else 0) if found else 0.0
+    if not 0.5 < size < math.inf:
         raise ValueError(f"--memory must be auto or a number of bytes, such as 4GB or 500MB, got {text!r}")
-    return size
+    return round(size)
 
 
 def nested_settings(flags: Mapping[str, Any], others: Sequence[str]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def _by_name(text: str, alone: type) -> Any:
     parts = [part.strip() for part in text.split(",")]
     if all("=" in part for part in parts):
         pairs = [part.rpartition("=") for part in parts]
-        return {name: _number(value, text) for name, _, value in pairs}
+        return _once([(name, _number(value, text)) for name, _, value in pairs], text)
     if len(parts) > 1:
         return [_number(part, text) for part in parts]
     try:
@@ -79,6 +79,15 @@ def _number(part: str, whole: str) -> float:
         raise ValueError(f"{part!r} in {whole!r} must be a number") from None
 
 
+def _once(pairs: list[tuple[Any, Any]], whole: str) -> dict[Any, Any]:
+    """The pairs as a mapping, none of whose names stands there twice."""
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{whole!r} names {name!r} twice; name each once")
+    return dict(pairs)
+
+
 def read_budget(text: str, classes: list[Any]) -> Any:
     """`5`, or `cat=5,dog=3` with the names read as the labels are."""
     try:
@@ -86,6 +95,7 @@ def read_budget(text: str, classes: list[Any]) -> Any:
             return int(text)
         pairs = [part.rpartition("=") for part in text.split(",")]
         kind = int if classes and isinstance(classes[0], int) else str
-        return {kind(name.strip()): int(value) for name, _, value in pairs}
+        numbers = [(kind(name.strip()), int(value)) for name, _, value in pairs]
     except ValueError:
         raise ValueError(f"--budget must be a whole number, or class=number,..., got {text!r}") from None
+    return _once(numbers, f"--budget {text}")

@@ -27,9 +27,12 @@ PLANNED = ("memory", "search", "epsilon", "fusion")  # the options that a plan d
 
 def choose_from_all(call: Call, resume: bool, deliver: Callable[[Selection], None]) -> None:
     """One choice, from reading to writing; its picks so far are kept if it is broken off."""
+    from ..files import check_place
     from ..selection import select
     from ..selection.inputs import name_views
 
+    if call.output is not None:
+        check_place(side_file(call.output))
     named, options = named_arrays(call.specs), call.options()
     count = len(next(iter(name_views(named).values())))
     work = _unfinished(call, named, options)
@@ -182,18 +185,18 @@ def choose_by_parts(call: Call, parts: int | None, address: str) -> Selection:
 
 def planned(call: Call) -> str:
     """What the choice would take; nothing but the shapes of the views is looked at."""
+    import numpy as np
+
     from ..checks import check_choice
-    from ..selection.api import ALIASES
+    from ..selection.inputs import name_views
     from ..selection.planning import plan
 
     budget, shapes = call.number(), named_shapes(call.specs)
-    for name, shape in shapes.items():
-        if len(shape) != 2:
-            raise ValueError(f"{name} must have shape (points, columns), got {shape}; reshape it first")
+    name_views({name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()})
     if call.flags["view"] is not None:
         check_choice("--view", call.flags["view"], shapes)
         shapes = {call.flags["view"]: shapes[call.flags["view"]]}
     (count, _), *_ = shapes.values()
     options = {name: value for name, value in call.options().items() if name in PLANNED}
-    how: dict[str, Any] = {"method": ALIASES.get(call.method, call.method), "device": "cpu"}
-    return str(plan(count, [columns for _, columns in shapes.values()], budget, **how, **options))
+    columns = [shape[1] for shape in shapes.values()]
+    return str(plan(count, columns, budget, method=call.method, device="cpu", **options))

@@ -63,9 +63,11 @@ def _records(chosen: dict[Any, Selection]) -> list[dict[str, Any]]:
 
 def read_chosen(path: Path, count: int) -> list[tuple[int, float]]:
     """(index, gain) of each pick of a choice over all of `count` points; NaN where the file has no gain."""
+    from ..files import UNREADABLE
+
     try:
         picks = _picks_of(path)
-    except (KeyError, TypeError, ValueError) as error:
+    except (*UNREADABLE, csv.Error) as error:
         raise ValueError(f"{path} holds no choice that keepset select wrote ({error}); name another file") from None
     seen: set[int] = set()
     for index, _ in picks:
@@ -81,7 +83,8 @@ def _picks_of(path: Path) -> list[tuple[int, float]]:
     import numpy as np
 
     if path.suffix == ".npy":
-        array = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            array = np.lib.format.read_array(file, allow_pickle=False)
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise ValueError(f"an array of {array.dtype}, shape {array.shape}")
         return [(index, math.nan) for index in array.tolist()]

@@ -15,13 +15,14 @@ def warn(text: str) -> None:
 
 
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """A table without lines; the columns named in `right` stand to the right."""
+    """A table without lines; the columns named in `right` stand to the right. Brackets in it are no markup."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for head in heads:
-        table.add_column(head, justify="right" if head in right else "left")
+        table.add_column(Text(head), justify="right" if head in right else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     Console(highlight=False).print(table)

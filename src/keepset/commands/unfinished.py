@@ -74,11 +74,16 @@ class Unfinished:
     def _take_over(self, path: Path, found: list[tuple[int, float]]) -> None:
         import torch
 
+        from ..checks import check_range
+        from ..files import UNREADABLE
+
         try:
             side = json.loads(path.read_text(encoding="utf-8"))
-            choice, picks, gained = dict(side["choice"]), int(side["picks"]), float(side["gained"])
+            choice, gained = dict(side["choice"]), float(side["gained"])
+            picks = check_range("picks", side["picks"], 0, 2**62, "how many count")
             state = torch.frombuffer(bytearray(base64.b64decode(side["random numbers"])), dtype=torch.uint8)
-        except (KeyError, TypeError, ValueError) as error:
+            torch.Generator().set_state(state)
+        except UNREADABLE as error:
             raise ValueError(f"{path} is damaged ({error}); leave out --resume to start anew") from None
         different = differences(choice, self.choice)
         if different:
@@ -198,7 +203,8 @@ def fingerprint(array: Array) -> str:
     length = array.shape[0] if array.ndim else 0
     rows = sorted({length * part // ROWS for part in range(ROWS)} | {length - 1})
     some = array[rows] if length else array
-    content = some.contiguous().view(uint8).numpy() if isinstance(some, Tensor) else np.ascontiguousarray(some)
+    flat = some.reshape(-1)
+    content = flat.contiguous().view(uint8).numpy() if isinstance(flat, Tensor) else np.ascontiguousarray(flat)
     return f"{zlib.crc32(f'{array.dtype} {tuple(array.shape)}'.encode() + content.tobytes()):08x}"
 
 
