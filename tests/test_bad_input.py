@@ -117,6 +117,9 @@ def test_select__budget_may_be_any_integer_type(budget: Any) -> None:
         ({"bandwidth": {"view 1": 1}}, "bandwidth names an unknown view"),
         ({"bandwidth": [1.0]}, "bandwidth must be a positive number"),
         ({"bandwidth_scale": 0}, "bandwidth_scale must be a positive number"),
+        ({"bandwidth_scale": "2"}, "bandwidth_scale must be a positive number, got '2'"),
+        ({"bandwidth_scale": True}, "bandwidth_scale must be a positive number, got True"),
+        ({"bandwidth_scale": 10**400}, "bandwidth_scale must be a positive number"),
         ({"metric": "cosin"}, r"did you mean 'cosine'\?"),
         ({"kernel": "gauss"}, "unknown kernel 'gauss'; choose from laplace, rbf, tophat"),
         ({"fusion": "max"}, "unknown fusion"),
@@ -153,6 +156,7 @@ def test_select__wrong_options(options: dict[str, Any], message: str) -> None:
     [
         (LABELS[:59], 3, "labels must be one a point, 60, got 59"),
         (LABELS.astype(float), 3, "labels must be integers or strings, got float64"),
+        (torch.zeros(60, dtype=torch.bfloat16), 3, "labels must be integers or strings, got torch.bfloat16; convert"),
         (LABELS[:, None], 3, "labels must be one a point, got shape"),
         ([0] * 30 + ["a"] * 30, 3, "all integers or all strings, got int, str"),
         ("a" * 60, 3, "labels must be a sequence"),

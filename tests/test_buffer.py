@@ -106,6 +106,14 @@ def test_buffer_update__takes_a_selection_and_a_mapping_of_tensors() -> None:
         (torch.zeros(3, 2, dtype=torch.int64), [0, 0, 1], {0: [0]}, "data must look like what is held"),
         ({"x": torch.arange(3)}, [0, 0, 1], {0: [0]}, "data must have the parts that are held, one tensor, got 'x'"),
         ([1, 2, 3], [0, 0, 1], {0: [0]}, "data must be a tensor"),
+        (np.array(["a", "b", "c"]), [0, 0, 1], {0: [0]}, "data must be of a type that torch has too, got <U1"),
+        (np.array([{}, {}, {}]), [0, 0, 1], {0: [0]}, "data must be of a type that torch has too, got object"),
+        ({"x": np.zeros(3, np.longdouble)}, [0, 0, 1], {0: [0]}, r"data\['x'\] must be of a type that torch has too"),
+        (torch.arange(3), [0, 0, 1], [0, 1], r"picks must be a mapping class -> indices, .* got \[0, 1\]"),
+        (torch.arange(3), [0, 0, 1], None, "picks must be a mapping class -> indices, .* got None"),
+        (torch.arange(3), [0, 0, 1], {0: 1}, r"picks\[0\] must be a sequence, got 1"),
+        (torch.arange(3), [0, 0, 1], {0: torch.tensor(1)}, r"picks\[0\] must be a sequence"),
+        (torch.arange(3), [0, 0, 1], {7: [], "a": []}, "all integers or all strings"),
     ],
 )
 def test_buffer_update__bad_input_changes_nothing(data: Any, labels: Any, picks: Any, message: str) -> None:
@@ -143,6 +151,17 @@ def test_sample__from_some_classes_alone() -> None:
     assert set(labels.tolist()) == {0, 2}
 
 
+def test_sample__a_class_named_twice_counts_once() -> None:
+    data, _ = filled(per_class=4).sample(4, 0, classes=[0, 0])
+    assert sorted(data.tolist()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("classes", [0, torch.tensor(0)])
+def test_sample__classes_that_are_no_sequence(classes: Any) -> None:
+    with pytest.raises(ValueError, match="classes must be a sequence, got"):
+        filled(per_class=4).sample(1, classes=classes)
+
+
 def test_sample__own_generator_goes_on_and_ignores_the_global_one() -> None:
     first, second = filled(per_class=4), filled(per_class=4)
     torch.manual_seed(7)
@@ -172,6 +191,8 @@ def test_sample__empty_buffer_or_unknown_class() -> None:
         Buffer(capacity=3).sample(1)
     with pytest.raises(ValueError, match="7 has not"):
         filled(capacity=3).sample(1, classes=[7])
+    with pytest.raises(ValueError, match=r"\[0\] has not"):
+        filled(capacity=3).sample(1, classes=[[0]])
     with pytest.raises(KeyError, match="has not been seen"):
         filled(capacity=3)[9]
 
@@ -195,6 +216,20 @@ def test_save_and_load__everything_comes_back_and_sampling_goes_on(tmp_path: Pat
     assert loaded.classes == ["a", "b"]
     assert loaded.sample(2)[0]["row"].tolist() == buffer.sample(2)[0]["row"].tolist()
     assert loaded["a"]["x"].dtype == torch.float16
+
+
+def test_save_and_load__sizes_may_be_any_integer_type(tmp_path: Path) -> None:
+    for buffer in (filled(capacity=np.int64(4)), filled(per_class=np.int64(4))):  # type: ignore[arg-type]
+        buffer.save(tmp_path / "buffer.safetensors")
+        assert Buffer.load(tmp_path / "buffer.safetensors").describe() == buffer.describe()
+
+
+def test_save__a_type_that_the_file_cannot_hold(tmp_path: Path) -> None:
+    buffer = Buffer(per_class=1)
+    buffer.update({"x": torch.zeros(1, dtype=torch.complex128)}, [0], {0: [0]})
+    with pytest.raises(ValueError, match=r"data must be .* got data\['x'\] of torch\.complex128"):
+        buffer.save(tmp_path / "buffer.safetensors")
+    assert not list(tmp_path.iterdir())
 
 
 def test_save_and_load__an_empty_buffer(tmp_path: Path) -> None:
@@ -224,6 +259,54 @@ def test_load__truncated_foreign_or_missing_file(tmp_path: Path) -> None:
     save_file({"x": torch.zeros(2)}, path)
     with pytest.raises(ValueError, match=r"was not written by Buffer\.save"):
         Buffer.load(path)
+
+
+def damaged_states() -> dict[str, dict[str, Any]]:
+    return {
+        "negative": {"counts": [(0, 9), (1, -2)]},
+        "too many": {"capacity": 6},
+        "too many of a class": {"capacity": None, "per_class": 2},
+        "twice": {"counts": [(0, 4), (0, 3)]},
+        "mixed": {"counts": [(0, 4), ("a", 3)]},
+        "no pairs": {"counts": [7]},
+        "no data": {"data": {}},
+        "other rows": {"data": {"": torch.zeros(3)}},
+        "a number": {"data": {"": 3}},
+        "short generator": {"generator": torch.zeros(3, dtype=torch.uint8)},
+        "no generator": {"generator": None},
+    }
+
+
+@pytest.mark.parametrize("damage", damaged_states())
+def test_load_state_dict__a_damaged_state_changes_nothing(damage: str) -> None:
+    state = {**filled(capacity=7).state_dict(), **damaged_states()[damage]}
+    buffer = Buffer(per_class=1)
+    with pytest.raises(ValueError, match="state is damaged: "):
+        buffer.load_state_dict(state)
+    assert (buffer.per_class, buffer.classes) == (1, [])
+    with pytest.raises(ValueError, match=r"state must come from Buffer\.state_dict, got list"):
+        buffer.load_state_dict([])
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("{", ["generator"]),
+        ("[]", ["generator"]),
+        ("{}", ["generator"]),
+        ('{"capacity": 3, "per_class": null}', ["generator"]),
+        ('{"capacity": 3, "per_class": null, "counts": []}', []),
+        ('{"capacity": 3, "per_class": null, "counts": [[0, 5]]}', ["generator"]),
+    ],
+)
+def test_load__a_damaged_head_is_named(tmp_path: Path, text: str, parts: list[str]) -> None:
+    from safetensors.torch import save_file
+
+    tensors = {"data.": torch.zeros(5), "generator": torch.Generator().get_state()}
+    held = {name: tensor for name, tensor in tensors.items() if name == "data." or name in parts}
+    save_file(held, tmp_path / "buffer.safetensors", {"keepset.Buffer": text})
+    with pytest.raises(ValueError, match=r"buffer\.safetensors is damaged \(.*\); save the buffer again"):
+        Buffer.load(tmp_path / "buffer.safetensors")
 
 
 FULL_DISK = """

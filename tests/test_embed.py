@@ -78,12 +78,23 @@ def test_embed__numpy_in_numpy_out(images: Tensor) -> None:
     assert np.array_equal(found, keepset.embed(network.features, images).numpy())
 
 
+def test_embed__numpy_has_no_bfloat16() -> None:
+    found = keepset.embed(lambda batch: batch.bfloat16(), np.ones((3, 2), np.float32))
+    assert (found.dtype, found.tolist()) == (np.float32, [[1, 1]] * 3)
+
+
+def test_embed__images_of_a_type_that_torch_lacks() -> None:
+    with pytest.raises(ValueError, match="images must be of a type that torch has too, got <U1"):
+        keepset.embed(lambda batch: batch, np.array([["a"]]))
+
+
 @pytest.mark.parametrize(
     ("function", "count", "batch_size", "message"),
     [
         (lambda batch: batch, 3, 2, r"must return shape \(2, d\) for a batch of 2, got \(2, 3, 2, 2\)"),
         (lambda batch: batch.flatten(1)[:1], 3, 2, "must return shape"),
         (lambda batch: batch.tolist(), 3, 2, "must return a tensor, got list"),
+        (lambda batch: batch.flatten(1)[:, : len(batch)], 3, 2, "as many columns for every batch, got 2 and 1"),
         (lambda batch: batch.flatten(1), 0, 2, "images must hold at least one image"),
         (lambda batch: batch.flatten(1), 3, 0, "batch_size must be in 1"),
     ],

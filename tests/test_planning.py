@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 
@@ -92,6 +93,12 @@ def test_plan__tells_whether_select_keeps_similarities(method: str, fusion: str,
     assert ("kept in 16 bits" in str(told)) == begin.called
 
 
+def test_plan__dimensions_may_be_any_integer_type_and_the_method_another_name() -> None:
+    expected = plan(400, 6, 3)
+    assert plan(400, np.int64(6), 3, method="mers-maxherding").method == expected.method == "mers"  # type: ignore[arg-type]
+    assert plan(400, np.array([6]), 3).matrix == plan(400, torch.tensor(6), 3).matrix == expected.matrix  # type: ignore[arg-type]
+
+
 def test_plan__one_view_methods_look_at_the_first_view_alone() -> None:
     assert plan(10**5, [64, 999], 5, method="maxherding") == plan(10**5, 64, 5, method="maxherding")
 
@@ -104,6 +111,11 @@ def test_plan__one_view_methods_look_at_the_first_view_alone() -> None:
         ({"dimensions": []}, "dimensions must name at least one"),
         ({"dimensions": [3, 0]}, "dimensions must be in 1"),
         ({"method": "herding"}, "method must be a cover method"),
+        ({"method": ["mers"]}, "method must be a cover method"),
+        ({"dimensions": 5.0}, "dimensions must be a whole number, got 5.0"),
+        ({"dimensions": "5"}, "dimensions must be a whole number"),
+        ({"device": "foo"}, "device must be one that this machine has, such as cpu, got 'foo'"),
+        ({"device": "cuda:99"}, "device must be one that this machine has, such as cpu, got 'cuda:99'"),
         ({"memory": "much"}, "memory"),
         ({"search": "best"}, "search"),
     ],

@@ -39,11 +39,8 @@ class Buffer:
                 "give one of capacity= (the whole, shared among the classes) and per_class= (fixed for each class), "
                 f"got capacity={capacity!r} and per_class={per_class!r}"
             )
-        for name, value in (("capacity", capacity), ("per_class", per_class)):
-            if value is not None:
-                check_range(name, value, 1, LARGEST, "exemplars")
-        self.capacity = capacity
-        self.per_class = per_class
+        self.capacity = _size("capacity", capacity)
+        self.per_class = _size("per_class", per_class)
         self._data: dict[str, Tensor] = {}  # all classes one after the other, so that sampling is indexing
         self._counts: dict[Label, int] = {}  # how many rows each class has there, earliest class first
         self._generator = torch.Generator().manual_seed(0)
@@ -106,8 +103,9 @@ class Buffer:
 
     def _quotas(self, new: Iterable[Label]) -> dict[Label, int]:
         """For the classes seen and, after them, the new ones in ascending order."""
-        classes = [*self.classes, *sorted(label for label in new if label not in self._counts)]
-        read_labels(classes)  # all integers or all strings
+        unseen = [label for label in new if label not in self._counts]
+        read_labels([*self.classes, *unseen])  # all integers or all strings
+        classes = [*self.classes, *sorted(unseen)]
         if self.capacity is None:
             return dict.fromkeys(classes, self.per_class or 0)
         share, rest = divmod(self.capacity, max(len(classes), 1))
@@ -126,6 +124,8 @@ class Buffer:
             if len(tensor) != len(names):
                 raise ValueError(f"labels must be one a row of data{_of(name)}, {len(tensor)}, got {len(names)}")
         self._check_layout(tensors)
+        if not isinstance(picks, Mapping):
+            raise ValueError(f"picks must be a mapping class -> indices, as of select_per_class, got {picks!r}")
         chosen = {plain_label(label): _read_picks(plain_label(label), rows, names) for label, rows in picks.items()}
         quotas = self._quotas(chosen)
         pieces: dict[str, list[Tensor]] = {name: [tensor[:0].detach()] for name, tensor in tensors.items()}
@@ -159,14 +159,15 @@ class Buffer:
         """`n` exemplars and their labels, each as often as any other: shuffled passes over what is held.
 
         Within one call no exemplar comes twice before all have come once. generator: an int or a torch.Generator; None
-        goes on with the buffer's own, which starts from 0 and is saved with it. classes: draw from these alone.
+        goes on with the buffer's own, which starts from 0 and is saved with it. classes: draw from these alone; one
+        that is named twice counts once.
         """
         check_range("n", n, 1, LARGEST, "exemplars")
-        wanted = self.classes if classes is None else [plain_label(label) for label in classes]
+        wanted = self.classes if classes is None else _listed("classes", classes)
         for label in wanted:
-            if label not in self._counts:
+            if not isinstance(label, Label) or label not in self._counts:
                 raise ValueError(f"classes must have been seen, {label!r} has not; seen are {self.classes}")
-        places = self._places(wanted)
+        places = self._places(dict.fromkeys(wanted))
         if not len(places):
             raise ValueError("there is nothing to sample: the buffer holds none of these classes; check len(buffer)")
         source = self._generator if generator is None else read_generator(generator)
@@ -202,17 +203,33 @@ class Buffer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Become the buffer that `state` describes, its rule included. Nothing is changed if anything is wrong."""
+        if not isinstance(state, Mapping):
+            raise ValueError(f"state must come from Buffer.state_dict, got {type(state).__name__}")
         missing = {"capacity", "per_class", "counts", "data", "generator"} - set(state)
         if missing:
             raise ValueError(f"state must come from Buffer.state_dict, {', '.join(sorted(missing))} missing")
         fresh = Buffer(state["capacity"], per_class=state["per_class"])
-        fresh._counts = {label: count for label, count in state["counts"]}  # noqa: C416, lists from a file too
-        fresh._data = _read_data(state["data"]) if state["data"] else {}
-        for name, tensor in fresh._data.items():
-            if len(tensor) != len(fresh):
-                raise ValueError(f"state is damaged: data{_of(name)} has {len(tensor)} rows, counts say {len(fresh)}")
-        fresh._generator.set_state(state["generator"].cpu())
+        try:
+            fresh._counts = _read_counts(state["counts"])
+            fresh._data = _read_data(state["data"]) if state["data"] else {}
+            fresh._generator.set_state(state["generator"].cpu())
+        except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"state is damaged: {error}; take it from Buffer.state_dict again") from None
+        fresh._check_rows()
         self.__dict__.update(fresh.__dict__)
+
+    def _check_rows(self) -> None:
+        """Refuse a state whose parts do not fit each other, or the rule."""
+        for name, tensor in self._data.items():
+            if len(tensor) != len(self):
+                raise ValueError(f"state is damaged: data{_of(name)} has {len(tensor)} rows, counts say {len(self)}")
+        if len(self) and not self._data:
+            raise ValueError(f"state is damaged: it has no data, counts say {len(self)} rows")
+        held, most = len(self), self.capacity
+        if self.per_class is not None:
+            held, most = max(self._counts.values(), default=0), self.per_class
+        if most is not None and held > most:
+            raise ValueError(f"state is damaged: it holds {held}, more than {self._rule()}")
 
     def save(self, path: str | Path) -> None:
         """Write everything into one safetensors file, whole or not at all."""
@@ -222,7 +239,12 @@ class Buffer:
         plain = json.dumps({key: state[key] for key in ("capacity", "per_class", "counts")})
         tensors = {f"data.{name}": tensor.contiguous() for name, tensor in state["data"].items()}
         tensors["generator"] = state["generator"]
-        write_atomically(path, lambda file: file.write_bytes(save(tensors, {"keepset.Buffer": plain})))
+        try:
+            content = save(tensors, {"keepset.Buffer": plain})
+        except (KeyError, RuntimeError) as error:
+            types = ", ".join(f"data{_of(name)} of {tensor.dtype}" for name, tensor in state["data"].items())
+            raise ValueError(f"data must be what safetensors can hold, got {types} ({error}); convert it") from None
+        write_atomically(path, lambda file: file.write_bytes(content))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -239,15 +261,39 @@ class Buffer:
             raise ValueError(f"{path} is damaged or no safetensors file ({error}); save the buffer again") from None
         if text is None:
             raise ValueError(f"{path} was not written by Buffer.save; read it with safetensors instead")
-        state = json.loads(text)
-        generator = tensors.pop("generator")
-        data = {name.removeprefix("data."): tensor for name, tensor in tensors.items()}
-        buffer = cls(state["capacity"], per_class=state["per_class"])
-        buffer.load_state_dict({**state, "data": data, "generator": generator})
+        try:
+            state = json.loads(text)
+            generator = tensors.pop("generator")
+            data = {name.removeprefix("data."): tensor for name, tensor in tensors.items()}
+            buffer = cls(state["capacity"], per_class=state["per_class"])
+            buffer.load_state_dict({**state, "data": data, "generator": generator})
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"{path} is damaged ({error}); save the buffer again") from None
         return buffer
 
 
 # ---------------------------------------------------------------- reading what is passed in
+
+
+def _size(argument: str, value: int | None) -> int | None:
+    return None if value is None else check_range(argument, value, 1, LARGEST, "exemplars")
+
+
+def _listed(argument: str, values: Any) -> list[Any]:
+    """What a sequence holds, numbers of numpy and torch as plain ones."""
+    try:
+        return [plain_label(value) for value in values]
+    except TypeError:
+        raise ValueError(f"{argument} must be a sequence, got {values!r}; put it into a list") from None
+
+
+def _read_counts(counts: Iterable[Any]) -> dict[Label, int]:
+    pairs = [(plain_label(label), check_range("a count", count, 0, LARGEST, "rows")) for label, count in counts]
+    labels = [label for label, _ in pairs]
+    read_labels(labels)  # all integers or all strings
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"counts must name a class once, got {labels}")
+    return dict(pairs)
 
 
 def _read_data(data: object) -> dict[str, Tensor]:
@@ -258,7 +304,11 @@ def _read_data(data: object) -> dict[str, Tensor]:
         if not isinstance(name, str):
             raise ValueError(f"data must have strings for names, got {name!r}")
         if isinstance(part, np.ndarray):
-            parts[name] = torch.from_numpy(part.copy())
+            try:
+                parts[name] = torch.from_numpy(part.copy())
+            except (TypeError, ValueError):
+                what = f"data{_of(name)} must be of a type that torch has too"
+                raise ValueError(f"{what}, got {part.dtype}; convert it first") from None
         elif not isinstance(part, Tensor):
             raise ValueError(f"data{_of(name)} must be a tensor or a mapping name -> tensor, got {type(part).__name__}")
         if parts[name].ndim == 0:
@@ -268,7 +318,7 @@ def _read_data(data: object) -> dict[str, Tensor]:
 
 def _read_picks(label: Label, rows: Iterable[Any], labels: np.ndarray[Any, Any]) -> Tensor:
     what = f"picks[{label!r}]"
-    found = [check_range(what, plain_label(row), 0, len(labels) - 1, "rows of data") for row in rows]
+    found = [check_range(what, row, 0, len(labels) - 1, "rows of data") for row in _listed(what, rows)]
     for row in found:
         if labels[row] != label:
             raise ValueError(f"{what} must be rows of that class, but row {row} has label {labels[row].item()!r}")

@@ -45,9 +45,10 @@ def check_range(argument: str, value: object, low: int, high: int, meaning: str)
 
 
 def positive_number(argument: str, value: object) -> float:
+    """`value` as a float; strings and booleans are refused, since callers go on with what they were given."""
     try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        number = 0.0 if isinstance(value, (str, bytes, bool, np.bool_)) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         raise ValueError(f"{argument} must be a positive number, got {value!r}") from None
     if not 0 < number < float("inf"):
         raise ValueError(f"{argument} must be a positive number, got {value!r}")
@@ -73,7 +74,10 @@ def read_generator(generator: int | torch.Generator | None) -> torch.Generator:
 def read_labels(labels: object) -> np.ndarray[Any, Any]:
     """Integer or string labels as a 1-D numpy array; mixtures are refused, since 1 and '1' would be two classes."""
     if isinstance(labels, Tensor):
-        array = labels.detach().cpu().numpy()
+        try:
+            array = labels.detach().cpu().numpy()
+        except (TypeError, RuntimeError):  # of a type that numpy does not have, such as bfloat16
+            raise ValueError(f"labels must be integers or strings, got {labels.dtype}; convert them first") from None
     elif isinstance(labels, np.ndarray) and labels.dtype != object:
         array = labels
     else:

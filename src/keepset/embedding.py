@@ -27,7 +27,8 @@ def embed(
 
     function: a module, a method of one (`model.features`), or any function of a batch. A function that hides its module
     inside needs `model=` too, or the module's mode and device are left alone.
-    images: (n, …), numpy or torch; a batch goes to the module's device as it is, the result is of the same kind.
+    images: (n, …), numpy or torch; a batch goes to the module's device as it is, the result is of the same kind (numpy
+    has no bfloat16: float32 there).
 
     >>> embed(torch.nn.Linear(4, 3), torch.zeros(10, 4), batch_size=4).shape
     torch.Size([10, 3])
@@ -39,17 +40,29 @@ def embed(
     check_range("batch_size", batch_size, 1, 2**31, "images")
     module = model if model is not None else _module_of(function)
     device = next((parameter.device for parameter in module.parameters()), None) if module is not None else None
-    features = []
+    features: list[Tensor] = []
     with _evaluating(module), torch.no_grad():
         for first in range(0, len(images), batch_size):
             batch = images[first : first + batch_size]
-            tensor = torch.from_numpy(np.array(batch)) if isinstance(batch, np.ndarray) else batch
-            features.append(_checked(function(tensor.to(device)), len(batch)))
+            tensor = _tensor(batch) if isinstance(batch, np.ndarray) else batch
+            features.append(_checked(function(tensor.to(device)), len(batch), features[:1]))
     result = torch.cat(features)
-    return result.cpu().numpy() if isinstance(images, np.ndarray) else result
+    if isinstance(images, Tensor):
+        return result
+    return (result.float() if result.dtype == torch.bfloat16 else result).cpu().numpy()
 
 
-def _checked(features: object, count: int) -> Tensor:
+def _tensor(batch: np.ndarray[Any, Any]) -> Tensor:
+    try:
+        return torch.from_numpy(np.array(batch))
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"images must be of a type that torch has too, got {batch.dtype}; convert them first"
+        ) from None
+
+
+def _checked(features: object, count: int, first: list[Tensor]) -> Tensor:
+    """What the function returned for a batch of `count`, if it goes with what it returned first."""
     if not isinstance(features, Tensor):
         raise ValueError(f"function must return a tensor, got {type(features).__name__}")
     if features.ndim != 2 or len(features) != count:
@@ -57,6 +70,12 @@ def _checked(features: object, count: int) -> Tensor:
             f"function must return shape ({count}, d) for a batch of {count}, got {tuple(features.shape)}; "
             "flatten(1) what comes after the batch"
         )
+    for other in first:
+        if features.shape[1] != other.shape[1]:
+            raise ValueError(
+                f"function must return as many columns for every batch, got {other.shape[1]} and {features.shape[1]}; "
+                "bring the images to one size first"
+            )
     return features
 
 
