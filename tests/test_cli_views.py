@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from fake_results import run_identity
 from keepset import cli
 from keepset.report.diagnosis import diagnose
 
@@ -48,7 +49,8 @@ def kept_run(folder: Path, names: tuple[str, ...] = ("narrow", "even"), **option
         tensors = {f"view.{name}": torch.from_numpy(kept[name]).half() for name in names}
         save_file({**tensors, "labels": numbers[rows]}, folder / "views" / f"{episode + 1}.safetensors")
         picks.append({str(label): {"rows": list(range(4 + episode)), "k": 10} for label in range(3)})
-    result = {"accuracy": [[1.0], [0.5, 0.5]], "picks": picks, "identity": {"views": list(names), "options": options}}
+    identity = {**run_identity(), "views": list(names), "options": options}
+    result = {"accuracy": [[1.0], [0.5, 0.5]], "picks": picks, "identity": identity}
     (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
     return folder
 
@@ -116,6 +118,14 @@ def test_files__json_holds_all_numbers(call: Any, arguments: list[str]) -> None:
     found = json.loads(Path("found.json").read_text(encoding="utf-8"))
     assert found == json.loads(json.dumps(diagnose({"narrow": NARROW, "even": EVEN}, LABELS).plain()))
     assert Path("views.svg").exists()
+
+
+@pytest.mark.parametrize("arguments", [["--json", "no/x"], ["-o", "no/x.json"], ["-o", "a.svg", "-o", "no/x.png"]])
+def test_files__an_output_without_a_folder_is_refused_before_the_work(call: Any, arguments: list[str]) -> None:
+    code, out, err = call("narrow.npy", "even.npy", *arguments)
+    assert (code, out) == (2, "")
+    assert "the folder no does not exist; make it first" in err
+    assert not Path("a.svg").exists()
 
 
 # ---------------------------------------------------------------- a run

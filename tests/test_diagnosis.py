@@ -312,6 +312,21 @@ def test_verdict__says_which_is_more_even_and_when_nothing_can_be_said() -> None
     assert verdict(diagnose(narrow)) == []
 
 
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ((4.4, 3.6), "less evenly than one (effective rank 3.6 against 4.4)"),
+        ((12.0, 4.0), "less evenly than one (effective rank 4 against 12)"),
+        ((4.1, 3.9), "about as evenly as one (effective rank 4 against 4)"),
+    ],
+)
+def test_verdict__ranks_that_differ_look_different(ranks: tuple[float, float], said: str) -> None:
+    found = found_with(0.5)
+    views = [replace(view, effective_rank=rank) for view, rank in zip(found.together.views, ranks, strict=True)]
+    (sentence,) = verdict(replace(found, together=replace(found.together, views=tuple(views))))
+    assert said in sentence
+
+
 @pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
 def test_picture__is_written_whole(tmp_path: Path, ending: str) -> None:
     labels = np.arange(400) % 3

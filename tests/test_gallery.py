@@ -1,5 +1,6 @@
 """The gallery: which images are drawn in which order, what is marked, and where the kept points lie."""
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -109,6 +110,22 @@ def test_names__of_runs_and_classes_are_written() -> None:
     figure = draw_gallery(two_runs(), [1], images=IMAGES, names=["cat", "dog"], title="fixed")
     words = [text.get_text() for text in figure.texts]
     assert words[:4] == ["fixed", "a", "b", "class 1: dog"]
+
+
+def test_names__long_ones_are_whole_in_a_few_lines_and_touch_nothing() -> None:
+    names = [f"mers-probcover on supervised + pixels, er-ace, |M| = {capacity}" for capacity in range(100, 700, 100)]
+    figure = draw_gallery([one_run(name) for name in names], [0], images=IMAGES, title="fixed " * 60)
+    figure.canvas.draw()
+    title, *heads = figure.texts[:7]
+    assert [head.get_text().replace("\n", " ").replace("\u00a0", " ") for head in heads] == names
+    boxes = [head.get_window_extent() for head in heads]
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(boxes))
+    assert title.get_window_extent().y0 > boxes[0].y1
+    assert boxes[0].y0 > figure.texts[7].get_window_extent().y1, "the name of the class"
+    assert max(box.x1 for box in [*boxes, title.get_window_extent()]) <= figure.bbox.x1
+    longest = draw_gallery([one_run("word " * 100 + "end")] * 6, [0]).texts[1].get_text()
+    assert longest.count("\n") == 3
+    assert longest.endswith("end")
 
 
 def test_gallery__too_many_runs_and_no_class_are_refused() -> None:
@@ -315,5 +332,11 @@ def test_told_apart__names_have_what_differs_and_the_title_the_rest() -> None:
     names, title = told_apart([(Path("x"), identity()), (Path("y"), identity(seed=1, selector="random", views=[]))])
     assert names == ["mers on a + b, seed 0", "random, seed 1"]
     assert title == "digits, er, |M| = 20, 10 epochs an episode"
+    names, title = told_apart([(Path("x"), identity()), (Path("y"), identity(capacity=50, train={"epochs": 1}))])
+    assert names == ["|M| = 20, 10 epochs an episode", "|M| = 50, 1 epoch an episode"]
+    assert title == "digits, mers on a + b, er, seed 0"
+    names, title = told_apart([(Path("x"), identity()), (Path("y"), identity(views=["a", "c"]))])
+    assert names == ["on a + b", "on a + c"]
+    assert title == "digits, mers, er, |M| = 20, seed 0, 10 epochs an episode"
     names, _ = told_apart([(Path("x"), identity()), (Path("y"), identity(options={"weights": "equal"}))])
     assert names == ["mers on a + b, x", "mers on a + b, y"], "by their folders, where nothing else tells"

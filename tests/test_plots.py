@@ -125,6 +125,7 @@ def test_capacity__one_capacity_draws_bars_side_by_side() -> None:
 def test_capacity__title_says_what_is_fixed() -> None:
     title = draw_capacity(some(order=35)).get_suptitle().replace("\n", " ")
     assert title == "cifar100, er-ace, 100 epochs an episode, class order 35, mean ± standard error of 3 seeds"
+    assert ", 1 epoch an episode, " in draw_capacity(some(epochs=1)).get_suptitle().replace("\n", " ")
     uneven = draw_capacity([*some(), record("mers", 100, 7)]).get_suptitle()
     assert "of 3 to 4 seeds" in uneven.replace("\n", " ")
 
@@ -258,6 +259,23 @@ def test_comparable__selectors_are_refused_where_lines_are_something_else() -> N
     records = [record(), record("maxherding:simclr", **setting("options.weights", "equal"))]
     with pytest.raises(ValueError, match=r"differ in selector \(maxherding:simclr, mers\), which"):
         comparable(records, "learner", ("capacity",))
+
+
+@pytest.mark.parametrize("line", ["method", "views"])
+def test_comparable__a_part_of_the_selector_is_a_line_where_the_other_part_is_the_same(line: str) -> None:
+    plain, other, third = record("maxherding"), record("maxherding:simclr"), record("probcover")
+    with pytest.raises(ValueError, match=r"differ in selector \(maxherding, maxherding:simclr, probcover\), which"):
+        draw_capacity([plain, other, third], line=line)
+    kept = [plain, third] if line == "method" else [plain, other]
+    figure = draw_capacity(kept, line=line)
+    assert set(entries(figure)) == {str(each[line]) for each in kept}
+    title = figure.get_suptitle().replace("\n", " ")
+    assert title == f"cifar100, er-ace, 100 epochs an episode{', maxherding' if line == 'views' else ''}, one seed"
+
+
+def test_comparable__what_a_refusal_suggests_is_one_word_of_a_shell() -> None:
+    with pytest.raises(ValueError, match=r"--where 'dataset=a\.npz 01c5', or"):
+        draw_capacity([record(dataset="a.npz 01c5"), record(dataset="b.npz")])
 
 
 def test_comparable__a_setting_that_a_whole_line_lacks_is_no_difference() -> None:

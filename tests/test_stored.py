@@ -154,7 +154,9 @@ def test_settings__episodes_are_counted_and_their_sizes_kept() -> None:
     plain, said = flat_settings(run_identity(), 10), flat_settings(run_identity(data__episodes=10), 10)
     assert plain == said
     assert plain["episodes"] == 10
-    assert flat_settings(run_identity(data__episodes=[50, 50]), 2)["data.episodes"] == "50 50"
+    assert flat_settings(run_identity(data__episodes=[10] * 10), 10) == plain
+    assert plain["data.episodes"] == "equal"
+    assert flat_settings(run_identity(data__episodes=[60, 40]), 2)["data.episodes"] == "60 40"
 
 
 def test_field_name__by_the_end_of_a_dotted_name() -> None:

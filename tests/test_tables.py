@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,38 @@ def test_tabulate__refuses_what_varies_on_neither_axis(other: Any, told: str) ->
         tabulate([*runs([10, 12]), *runs([20, 22], **other)])
 
 
+def test_tabulate__refuses_episodes_of_other_sizes_though_there_are_as_many() -> None:
+    sized = runs([20, 22], data__episodes=[1, *[11] * 9])
+    with pytest.raises(ValueError, match=r"the runs differ in data\.episodes \(1 11 .* 11, equal\).*--where 'data"):
+        tabulate([*runs([10, 12]), *sized])
+    assert tabulate([*runs([10, 12]), *sized], where={"data.episodes": ["equal"]}).repeated == 0
+
+
+def with_setting(name: str, records: list[Record]) -> list[Record]:
+    return [replace(record, settings={**record.settings, name: 1}) for record in records]
+
+
+def test_tabulate__refuses_an_option_that_some_runs_of_a_cell_were_given() -> None:
+    both = [*runs([10, 12]), *with_setting("options.own", runs([20, 22]))]
+    with pytest.raises(ValueError, match=r"the runs differ in options\.own \(1, –\).*--where options\.own=1\)"):
+        tabulate(both)
+    assert tabulate(both, columns=["selector", "options.own"]).repeated == 0
+    over = ["seed", "selector", "method", "views"]
+    averaged = tabulate([*runs([10]), *runs([20], selector="random")], columns=["learner"], over=over)
+    assert averaged.cells[(50,), ("er-ace",)].mean == pytest.approx(15), "options go with what is averaged over"
+
+
+def test_tabulate__a_setting_that_older_runs_do_not_know_is_no_difference() -> None:
+    table = tabulate([*runs([10, 12]), *with_setting("train.newer", runs([10, 12, 14]))])
+    assert len(table.cells[(50,), ("mers",)].values) == 3
+
+
+def test_tabulate__what_a_refusal_suggests_is_one_word_of_a_shell() -> None:
+    both = [*runs([10], data__name="a.npz 01c5"), *runs([20], data__name="b.npz")]
+    with pytest.raises(ValueError, match=r"fix it \(--where 'dataset=a\.npz 01c5'\)"):
+        tabulate(both)
+
+
 def test_tabulate__refuses_epochs_that_go_with_the_selector() -> None:
     """A mean is sound in each cell, but the comparison would not be."""
     with pytest.raises(ValueError, match="the runs differ in epochs"):
@@ -195,6 +228,7 @@ def test_tabulate__what_is_shared_is_told_above() -> None:
     assert "|M| = 7" in alone
     assert "width 20" in alone
     assert "one seed a cell" in alone
+    assert ", 10 episodes, 1 epoch, " in table_sheet(tabulate(runs([10], train__epochs=1))).caption
 
 
 # ---------------------------------------------------------------- the best
@@ -288,6 +322,16 @@ def test_paired_test__too_few_pairs_and_pairs_all_alike() -> None:
     same = paired_test([3.0, 4.0], [1.0, 2.0])
     assert (same.low, same.high, same.p) == (2, 2, 0)
     assert math.isnan(paired_test([1.0, 2.0], [1.0, 2.0]).p)
+
+
+def test_paired_test__a_difference_of_rounding_is_none() -> None:
+    one, other = 100 * sum([0.1, 0.2, 0.3]) / 3, 100 * sum([0.3, 0.2, 0.1]) / 3
+    assert one != other
+    found = paired_test([other, other], [one, one])
+    assert [str(value) for value in (found.difference, found.low, found.high)] == ["0.0"] * 3, "nor -0.0"
+    assert math.isnan(found.p)
+    assert str(paired_test([other], [one]).difference) == "0.0"
+    assert str(paired_test([0.1, 0.2, 1.0], [0.2, 0.4, 0.7]).difference) == "0.0", "a mean of -2e-17"
 
 
 # ---------------------------------------------------------------- against a selector

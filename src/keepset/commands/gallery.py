@@ -172,24 +172,34 @@ def _kept(run: _Run, name: str, classes: Sequence[int], data: Dataset | None) ->
 
 
 def told_apart(runs: Sequence[tuple[Path, Mapping[str, Any]]]) -> tuple[list[str], str]:
-    """A name for each run, with what is not the same in all; and a title of what is."""
+    """A name for each run, with what is not the same in all; and a title of what is.
+
+    Where nothing else tells, a name is the selector and its views.
+    """
     parts = [_parts(identity) for _, identity in runs]
-    varying = [place for place in range(len(parts[0])) if len({each[place] for each in parts}) > 1]
-    names = []
-    for (folder, identity), each in zip(runs, parts, strict=True):
-        on = f" on {' + '.join(identity['views'])}" if identity["views"] else ""
-        name = ", ".join([f"{identity['selector']}{on}", *(each[place] for place in varying)])
-        names.append((folder, name))
-    twice = {name for _, name in names if [other for _, other in names].count(name) > 1}
-    shared = [part for place, part in enumerate(parts[0]) if place not in varying]
-    title = ", ".join([str(runs[0][1]["data"]["name"]), *shared])
-    return [f"{name}, {folder.name[:8]}" if name in twice else name for folder, name in names], title
+    varying = [place for place in range(len(parts[0])) if len({each[place] for each in parts}) > 1] or [0, 1]
+    names = [_joined([part if place in varying else "" for place, part in enumerate(each)]) for each in parts]
+    shared = ["" if place in varying else part for place, part in enumerate(parts[0])]
+    title = ", ".join(filter(None, [str(runs[0][1]["data"]["name"]), _joined(shared)]))
+    folders = [folder.name[:8] for folder, _ in runs]
+    return [
+        f"{name}, {folder}" if names.count(name) > 1 else name for name, folder in zip(names, folders, strict=True)
+    ], title
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """The selector and its views, then the others; what is empty is left out."""
+    return ", ".join(filter(None, [" ".join(filter(None, parts[:2])), *parts[2:]]))
 
 
 def _parts(identity: Mapping[str, Any]) -> list[str]:
+    from ..report.stored import counted
+
     return [
+        str(identity["selector"]),
+        f"on {' + '.join(identity['views'])}" if identity["views"] else "",
         str(identity["learner"]),
         f"|M| = {identity['capacity']}",
         f"seed {identity['seed']}",
-        f"{identity['train']['epochs']} epochs an episode",
+        f"{counted(identity['train']['epochs'], 'epoch')} an episode",
     ]

@@ -20,12 +20,14 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
     """
     from ..experiment.results import read_result
     from ..metrics import all_metrics
+    from ..report.stored import counted
 
     result = read_result(run)
     identity = result["identity"]
     on = f" on {', '.join(identity['views'])}" if identity["views"] else ""
     say(f"{identity['data']['name']}: {identity['learner']}, {identity['selector']}{on}")
-    say(f"capacity {identity['capacity']}, seed {identity['seed']}, {identity['train']['epochs']} epochs an episode\n")
+    epochs = counted(identity["train"]["epochs"], "epoch")
+    say(f"capacity {identity['capacity']}, seed {identity['seed']}, {epochs} an episode\n")
     _show_matrix(result["accuracy"])
     known = {name: value for name, value in all_metrics(result["accuracy"]).items() if not math.isnan(value)}
     metrics = "   ".join(f"{name} {100 * value:.1f}" for name, value in known.items())
@@ -46,10 +48,14 @@ def _show_matrix(accuracy: list[list[float]]) -> None:
     show_table(heads, rows, right=heads)
 
 
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}"
+
+
 def _show_views(views: list[dict[str, Any]]) -> None:
     """Quality of the views, and where they came from; nothing for a selector that reads none."""
     rows = [
-        [str(number), name, f"{100 * told['neighbour accuracy']:.1f}", (told["entry"] or "–")[:8]]
+        [str(number), name, _percent(told["neighbour accuracy"]), (told["entry"] or "–")[:8]]
         for number, episode in enumerate(views, start=1)
         for name, told in episode.items()
     ]

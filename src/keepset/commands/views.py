@@ -179,10 +179,14 @@ def _per_cent(value: float | None) -> str:
 
 def _outputs(paths: list[Path], numbers: Path | None) -> tuple[list[Path], list[Path]]:
     """Pictures and number files among the outputs, refused before any work is done."""
+    from ..files import check_place
+
     for path in paths:
         if path.suffix not in (*DRAWN, ".json"):
             raise ValueError(f"--output must end in .png, .pdf, .svg or .json, got {path}")
     more = [] if numbers is None else [numbers]
+    for path in [*paths, *more]:
+        check_place(path)
     return [path for path in paths if path.suffix in DRAWN], [*more, *(p for p in paths if p.suffix == ".json")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,12 @@ Values = np.ndarray[Any, Any]
 
 # inches
 TILE, CELL = 0.42, 0.56  # an image's side, and its height with the number below it
-MARGIN, GAP, TOP, HEADING, FOOT = 0.25, 0.3, 0.75, 0.26, 0.4
+MARGIN, GAP, TOP, HEADING, FOOT = 0.25, 0.3, 0.4, 0.26, 0.4
+TEXT_LINE = 0.175  # of the title and the runs' names
 MAP, MAP_TITLE, LEAST_MAP = 2.0, 0.24, 1.7
 WIDTH = 20 * TILE  # of all columns together, if they have room in it
 MOST_RUNS = 6
+MOST_LINES = 4  # of a run's name
 LEAST = 6  # images in a line
 
 
@@ -71,10 +73,10 @@ def draw_gallery(
         raise ValueError(f"runs must be 1 to {MOST_RUNS}, which have room side by side, got {len(runs)}; name fewer")
     if not classes:
         raise ValueError("classes must name at least one class, got none")
-    plan = _plan(runs, classes, most)
+    plan = _plan(runs, classes, most, title)
     figure = new_figure(plan.width, plan.height, layout=None)
-    _heads(figure, plan, runs, title)
-    down = plan.height - TOP
+    _heads(figure, plan, runs)
+    down = plan.height - plan.top
     for label, lines in zip(classes, plan.lines, strict=True):
         _class_name(figure, plan, down, label, names)
         for place in range(len(runs)):
@@ -101,12 +103,19 @@ class _Plan:
     a_line: int
     lines: tuple[int, ...]
     views: tuple[str, ...]
+    title: tuple[str, ...]
+    names: tuple[tuple[str, ...], ...]
+    """A run's, in lines."""
+
+    @property
+    def top(self) -> float:
+        return TOP + TEXT_LINE * (len(self.title) + max(map(len, self.names)))
 
     def left(self, place: int) -> float:
         return MARGIN + place * (self.column + GAP)
 
     def block(self, lines: int) -> float:
-        return _block(lines, bool(self.views))
+        return HEADING + lines * CELL + (MAP_TITLE + MAP + GAP if self.views else 0.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,19 +140,25 @@ class _Column:
         return colours(self.runs)[self.place]
 
 
-def _block(lines: int, maps: bool) -> float:
-    return HEADING + lines * CELL + (MAP_TITLE + MAP + GAP if maps else 0.1)
-
-
-def _plan(runs: Sequence[Kept], classes: Sequence[int], most: int) -> _Plan:
+def _plan(runs: Sequence[Kept], classes: Sequence[int], most: int, title: str) -> _Plan:
     views = tuple(dict.fromkeys(name for run in runs for label in classes for name in run.views.get(label, ())))
     shown = {label: max(min(most, len(run.picks[label])) for run in runs) for label in classes}
     column = max(LEAST * TILE, LEAST_MAP * len(views), WIDTH / len(runs))
     a_line = max(1, min(int(column / TILE + 0.01), max(shown.values())))
     lines = tuple(max(1, math.ceil(count / a_line)) for count in shown.values())
     width = 2 * MARGIN + len(runs) * (column + GAP) - GAP
-    height = TOP + sum(_block(each, bool(views)) for each in lines) + FOOT
-    return _Plan(width, height, column, a_line, lines, views)
+    words = tuple(textwrap.wrap(title, int((width - 2 * MARGIN) * 13)) or [""])  # letters of this size
+    names = tuple(_in_lines(run.name, int(column / 0.093)) for run in runs)
+    plan = _Plan(width, 0.0, column, a_line, lines, views, words, names)
+    return replace(plan, height=plan.top + sum(map(plan.block, lines)) + FOOT)
+
+
+def _in_lines(name: str, room: int) -> tuple[str, ...]:
+    """A name in a few lines, so that its end, which may be what tells it from the others, is there."""
+    whole = name.replace(" = ", "\u00a0=\u00a0")  # |M| = 20 stays in a line
+    lines = textwrap.wrap(whole, room, break_on_hyphens=False) or [""]
+    rest = " ".join(lines[MOST_LINES - 1 :])
+    return tuple(lines) if len(lines) <= MOST_LINES else (*lines[: MOST_LINES - 1], short(rest, room))
 
 
 def _axes(figure: Any, left: float, top: float, width: float, height: float) -> Any:
@@ -156,12 +171,12 @@ def _write(figure: Any, left: float, up: float, text: str, **looks: Any) -> None
     figure.text(left / across, up / high, text, **looks)
 
 
-def _heads(figure: Any, plan: _Plan, runs: Sequence[Kept], title: str) -> None:
-    _write(figure, MARGIN, plan.height - 0.12, title, fontsize=10, va="top")
-    room = int(plan.column / 0.093)  # letters of this size
-    for place, run in enumerate(runs):
+def _heads(figure: Any, plan: _Plan, runs: Sequence[Kept]) -> None:
+    _write(figure, MARGIN, plan.height - 0.12, "\n".join(plan.title), fontsize=10, va="top")
+    down = plan.height - 0.245 - TEXT_LINE * len(plan.title)
+    for place, name in enumerate(plan.names):
         looks = {"fontsize": 10, "fontweight": "bold", "color": colours(runs)[place], "va": "top"}
-        _write(figure, plan.left(place), plan.height - 0.42, beginning(run.name, room), **looks)
+        _write(figure, plan.left(place), down, "\n".join(name), **looks)
 
 
 def _class_name(figure: Any, plan: _Plan, down: float, label: int, names: Sequence[str] | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -94,7 +95,9 @@ def comparable(records: Sequence[Record], line: str, axes: Sequence[str]) -> lis
     """The records, copies of a run left out; refused if they differ in what the picture does not show."""
     if not records:
         raise ValueError("there is no finished run to draw; look at the folder, and at --where")
-    free = {"seed", *axes, line, *(SELECTOR if line in SELECTOR else ())}
+    free = {"seed", *axes, line, *(SELECTOR if line == "selector" else ())}
+    if line in SELECTOR[1:] and all(name == line or _same(records, name) for name in SELECTOR[1:]):
+        free.add("selector")  # which is these two together
     grouped = groups(records, line)
     varying = {name: found for name in known_fields(records) if name not in free and (found := _values(name, grouped))}
     if "selector" in varying:  # the others go with it
@@ -102,6 +105,10 @@ def comparable(records: Sequence[Record], line: str, axes: Sequence[str]) -> lis
     if varying:
         raise ValueError(_refusal(dict(sorted(varying.items(), key=lambda each: "." in each[0]))))
     return [record for group in grouped.values() for record in _without_copies(group, axes)]
+
+
+def _same(records: Sequence[Record], name: str) -> bool:
+    return len({record[name] for record in records}) == 1
 
 
 def _values(name: str, grouped: Mapping[str, Sequence[Record]]) -> list[Value]:
@@ -119,7 +126,7 @@ def _refusal(varying: Mapping[str, Sequence[Value]], most: int = 6) -> str:
     ]
     others = f" and {len(varying) - most} other fields" if len(varying) > most else ""
     name, values = next(iter(varying.items()))
-    remedy = f"fix it with --where {name}={values[0]}, or draw a line for each with --line {name}"
+    remedy = f"fix it with --where {shlex.quote(f'{name}={values[0]}')}, or draw a line for each with --line {name}"
     return f"the runs differ in {', '.join(told)}{others}, which the picture does not show; {remedy}"
 
 

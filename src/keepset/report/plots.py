@@ -15,7 +15,7 @@ import numpy as np
 from ..checks import check_choice
 from ..metrics import NAMES
 from .lines import Line, Points, against_capacity, by_episode, comparable, groups, of_the_paper, other_protocol
-from .stored import Record
+from .stored import Record, counted
 from .style import GREY, look, new_figure, places, short, tidy
 
 KINDS = ("capacity", "episodes", "forgetting", "matrix")
@@ -198,8 +198,9 @@ def _legend(row: Sequence[Any], line: str, other: Sequence[str]) -> None:
 def _fixed(records: Sequence[Record], line: str, names: Sequence[str]) -> list[str]:
     """What all runs share, in words."""
     first = records[0]
-    words = {"capacity": f"|M| = {first['capacity']}", "epochs": f"{first['epochs']} epochs an episode"}
+    words = {"capacity": f"|M| = {first['capacity']}", "epochs": f"{counted(first['epochs'], 'epoch')} an episode"}
     also = () if line in ("selector", "method") or "selector" in names else ("selector",)
+    also = ("method",) if line == "views" else also  # the selector would name the views of the first line
     found = [words.get(name, str(first[name])) for name in (*names, *also) if name != line]
     return [*found, *([] if first["order"] == "canonical" or line == "order" else [f"class order {first['order']}"])]
 

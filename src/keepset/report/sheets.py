@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from .pairs import Place
 from .paper import Printed, departures, in_errors, printed_result
 from .statistics import Paired
+from .stored import Value, counted
 from .tables import Cell, Key, Table, best_places
 
 MISSING = "–"
@@ -16,8 +17,6 @@ OTHER = "†"  # stands by figures of another protocol
 SAID = {
     "capacity": "|M| = {}",
     "order": "order {}",
-    "episodes": "{} episodes",
-    "epochs": "{} epochs",
     "width": "width {}",
     "quota": "{} quota",
 }
@@ -77,12 +76,16 @@ def pairs_sheet(table: Table, tests: Mapping[Place, Paired], against: str, digit
 
 def caption(table: Table) -> str:
     """The metric, and what is the same everywhere."""
-    shared = [SAID.get(name, "{}").format(value) for name, value in table.shared.items() if _telling(name, value)]
+    shared = [_said(name, value) for name, value in table.shared.items() if _telling(name, value)]
     counts = sorted({len(cell.values) for cell in table.cells.values()})
     span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     what = "seed" if table.over == ("seed",) else "run"
     runs = f"one {what} a cell" if span == "1" else f"mean ± standard error over {span} {what}s"
     return ", ".join([table.metric, *shared, runs, "per cent"])
+
+
+def _said(name: str, value: Value) -> str:
+    return counted(value, name[:-1]) if name in ("episodes", "epochs") else SAID.get(name, "{}").format(value)
 
 
 def _telling(name: str, value: object) -> bool:

@@ -146,13 +146,17 @@ def flat_settings(identity: Mapping[str, Any], episodes: int) -> dict[str, Value
     for name, value in _flat("", identity):
         flat[SHORT.get(name, name)] = value
     flat["method"], flat["views"], flat["episodes"] = method, "+".join(views) or "none", episodes
-    if not isinstance(identity["data"].get("episodes"), list):  # sizes are a setting of their own
-        flat.pop("data.episodes", None)
+    flat["data.episodes"] = _sizes(identity["data"].get("episodes"))
     flat.pop("seed", None)
     flat.pop("train.stacked", None)  # a matter of rounding, like the card; a seed that is there both ways counts once
     one = method in SELECTORS and SELECTORS[method].views == "one" and views != ["supervised"]
     flat["selector"] = f"{method}:{views[0]}" if one else method
     return flat
+
+
+def _sizes(episodes: Any) -> Value:
+    """The classes of each episode where these are not equally many: as many episodes are another experiment then."""
+    return _plain(episodes) if isinstance(episodes, list) and len(set(episodes)) > 1 else "equal"
 
 
 @functools.cache
@@ -187,6 +191,15 @@ def _plain(value: Any) -> Value:
     if isinstance(value, Mapping):
         return " ".join(f"{name}:{part}" for name, part in value.items())
     return " ".join(map(str, value))
+
+
+def counted(number: Value, one: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "epoch"), counted(10, "epoch")
+    ('1 epoch', '10 epochs')
+    """
+    return f"{number} {one if number == 1 else one + 's'}"
 
 
 def field_name(name: str, known: Iterable[str]) -> str:

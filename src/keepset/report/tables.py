@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +15,8 @@ from .stored import ABSENT, Record, Value, field_name, known_fields
 Key = tuple[Value, ...]
 
 # runs that differ in one of these are different experiments; the others may go with the cell, as views with a selector
-MAIN = ("dataset", "learner", "selector", "capacity", "order", "episodes", "epochs", "width", "quota", "numbers")
-TOLD = (*MAIN[:3], "views", *MAIN[3:-1])
+TOLD = ("dataset", "learner", "selector", "views", "capacity", "order", "episodes", "epochs", "width", "quota")
+MAIN = (*(name for name in TOLD if name != "views"), "data.episodes", "numbers")
 DERIVED = ("method", "selector", "views")  # each goes with the others
 LOWER_IS_BETTER = ("forgetting",)
 
@@ -174,6 +175,10 @@ def _left_over(records: Sequence[Record], axes: Sequence[str], over: Sequence[st
     refused = [n for n in varying if n in MAIN or (len(values[n]) > 1 and not _goes_with(few, axes, n))]
     if "selector" in refused:
         refused = [name for name in refused if name not in ("method", "views")]
+    else:  # an option that only some runs of a cell were given; of other settings, older runs may know nothing
+        cell = (*axes, *(name for name in over if name != "seed"))
+        lone = [n for n in varying if n.startswith("options.") and len(values[n]) == 1]
+        refused += [name for name in lone if not _goes_with(few, cell, name)]
     if "seed" not in (*axes, *over) and not _same(records, "seed"):
         refused.append("seed")
     if refused:
@@ -201,7 +206,7 @@ def _refusal(records: Sequence[Record], refused: Sequence[str], most: int = 6) -
         more = f" and {len(values) - most} more" if len(values) > most else ""
         told.append(f"{name} ({', '.join(map(str, values[:most]))}{more})")
     others = f" and {len(refused) - most} other fields" if len(refused) > most else ""
-    example = f"--where {refused[0]}={_values(records, refused[0])[0]}"
+    example = f"--where {shlex.quote(f'{refused[0]}={_values(records, refused[0])[0]}')}"
     remedy = f"put it on an axis with --rows or --columns, fix it ({example}), or average over it with --over"
     return f"the runs differ in {', '.join(told)}{others}; {remedy}"
 

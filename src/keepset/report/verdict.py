@@ -48,8 +48,14 @@ def _evenness(first: View, second: View) -> str:
     word = "about as evenly as"
     if not 1 / UNLIKE < ratio < UNLIKE:
         word = "more evenly than" if ratio > 1 else "less evenly than"
-    ranks = f"effective rank {second.effective_rank:.0f} against {first.effective_rank:.0f}"
-    return f", and it spreads the points {word} {first.name} ({ranks})"
+    ranks = _told_apart(second.effective_rank, first.effective_rank, word != "about as evenly as")
+    return f", and it spreads the points {word} {first.name} (effective rank {ranks})"
+
+
+def _told_apart(second: float, first: float, apart: bool) -> str:
+    """Two ranks; with a decimal where they are apart and would look the same (by UNLIKE, a tenth at least)."""
+    digits = 1 if apart and f"{second:.0f}" == f"{first:.0f}" else 0
+    return f"{second:.{digits}f} against {first:.{digits}f}"
 
 
 def _so(level: float) -> str:
