@@ -288,3 +288,28 @@ def test_run_config__is_frozen_all_through() -> None:
         config.seed = 3  # type: ignore[misc]
     with pytest.raises(TypeError):
         config.options["weights"] = "printed"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("selector", "options", "message"),
+    [
+        ("mers", {"neighbours": 0}, "neighbours must be in 1"),
+        ("mers", {"neighbours": -3}, "neighbours must be in 1"),
+        ("mers", {"uncovered": "shared"}, "uncovered='shared' is for hard cover"),
+        ("maxherding", {"uncovered": "shared"}, "uncovered='shared' is for hard cover"),
+        ("probcover", {"search": "stochastic"}, "search='stochastic' is for soft cover"),
+        ("mers-probcover", {"search": "stochastic"}, "search='stochastic' is for soft cover"),
+        ("mers", {"on_pick": "x"}, "unknown option 'on_pick' for mers"),
+    ],
+)
+def test_options__that_a_choice_would_refuse_are_refused_at_once(selector: str, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_config(flags={"selector": selector, "options": options})
+
+
+@pytest.mark.parametrize("bandwidth", ["median", "knn", "episode", 0.5, {"supervised": 0.5, "simclr": 0.4}])
+@pytest.mark.parametrize("rule", [{}, {"point_weights": "purity"}, {"point_weights": "density", "point_power": 4.0}])
+@pytest.mark.parametrize("selector", ["mers", "mers-probcover"])
+def test_options__that_a_choice_takes_are_taken(selector: str, rule: Any, bandwidth: Any) -> None:
+    config = make_config(flags={"selector": selector, "options": {"bandwidth": bandwidth, "neighbours": 40, **rule}})
+    assert config.options["neighbours"] == 40

@@ -349,3 +349,35 @@ def test_run__inside_no_grad_trains_all_the_same(small: str, tmp_path: Path) -> 
     with torch.no_grad():
         found = run(config, tmp_path / "inside")
     assert found["accuracy"] == expected["accuracy"]
+
+
+@pytest.mark.parametrize("shape", [(1, 8), (8, 1)])
+def test_images__one_pixel_wide_are_refused_at_once(tmp_path: Path, shape: tuple[int, int]) -> None:
+    images, labels = np.zeros((20, *shape), np.uint8), np.arange(20) % 2
+    file = str(tmp_path / "thin.npz")
+    np.savez(file, train_images=images, train_labels=labels, test_images=images, test_labels=labels)
+    with pytest.raises(ValueError, match=r"images must have 2 pixels a side or more, got \d x \d"):
+        run(make_config(flags=flags(file)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("learner", "sizes", "refused"),
+    [
+        ("er", {"train": {"batch": 1}}, True),
+        ("er-ace", {"learning": {"memory_batch": 1}}, True),
+        ("er-star", {"learning": {"memory_batch": 1}}, True),
+        ("er", {"learning": {"memory_batch": 1}}, False),
+        ("er-ace", {}, False),
+    ],
+)
+def test_batches__of_one_image_that_batch_norm_cannot_take_are_refused_at_once(
+    small: str, tmp_path: Path, learner: str, sizes: Any, refused: bool
+) -> None:
+    given = flags(small, learner=learner, model={"name": "resnet18", "width": 4}, selector="random")
+    config = make_config(flags={**given, **sizes, "train": {"epochs": 1, **sizes.get("train", {})}})
+    if refused:
+        with pytest.raises(ValueError, match="a batch of 1 image of 8 x 8 pixels leaves batch normalisation one value"):
+            run(config, tmp_path)
+        assert not list(tmp_path.glob("*")), "nothing is written before a run can begin"
+    else:
+        assert run(config, tmp_path)["accuracy"]

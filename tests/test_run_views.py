@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
 import keepset
 from keepset import cli, embed
@@ -25,7 +25,7 @@ from keepset.experiment.run import run
 from keepset.experiment.world import World
 from keepset.report.kept import read_kept_views
 from keepset.selection import select_per_class
-from keepset.views import ENCODERS, neighbour_accuracy, pixels, supervised
+from keepset.views import ENCODERS, directed, neighbour_accuracy, pixels, supervised
 from keepset.views.cache import Cache, key_of
 
 QUICK: dict[str, Any] = {
@@ -100,16 +100,33 @@ def test_default_views__are_supervised_and_simclr() -> None:
     assert make_config().used_views() == ("supervised", "simclr")
 
 
-def test_supervised__images_that_no_feature_answers_to_get_a_direction_of_their_own() -> None:
-    class Half(nn.Module):
-        def features(self, images: Tensor) -> Tensor:
-            return images.flatten(1).relu()
-
-    images = torch.tensor([[3.0, -1], [-1, -2], [0, 2], [-5, 0]])
-    found = supervised(images, Half(), lambda batch: batch)
+def test_directed__images_that_no_feature_answers_to_get_a_direction_of_their_own() -> None:
+    features = torch.tensor([[3.0, 0], [0, 0], [0, 2], [0, 0]])
+    found = directed(features)
     assert found.tolist() == [[3, 0, 0], [0, 0, 1], [0, 2, 0], [0, 0, 1]]
-    assert supervised(images[::2], Half(), lambda batch: batch).tolist() == [[3, 0], [0, 2]], "as they are"
+    assert directed(features[::2]).tolist() == [[3, 0], [0, 2]], "as they are"
     assert keepset.select(found, 3, method="maxherding")
+
+
+def test_run__of_blank_images_which_no_view_tells_apart(tmp_path: Path) -> None:
+    """A class an episode, so that each encoder sees the same image again and again."""
+    labels = np.repeat([0, 1], 20)
+    images = np.zeros((40, 8, 8), np.uint8)
+    np.savez(tmp_path / "blank.npz", train_images=images, train_labels=labels, test_images=images, test_labels=labels)
+    for view in ("simclr", "vicreg"):
+        config = config_of(tmp_path, "blank", views=["supervised", view])
+        assert len(run(config, tmp_path)["picks"]) == 2
+
+
+def test_run__an_episode_of_one_image(tmp_path: Path) -> None:
+    labels = np.array([0] * 6 + [1] * 6 + [2])
+    images = np.random.default_rng(0).integers(0, 255, size=(13, 8, 8)).astype(np.uint8)
+    np.savez(tmp_path / "one.npz", train_images=images, train_labels=labels, test_images=images, test_labels=labels)
+    given: dict[str, Any] = {"data": {"name": str(tmp_path / "one.npz"), "episodes": [2, 1]}, "train": {"batch": 1}}
+    result = run(make_config(flags={**QUICK, **given, "views": ["supervised", "pixels"]}), tmp_path)
+    assert [told["pixels"]["neighbour accuracy"] is None for told in result["views"]] == [False, True]
+    with pytest.raises(ValueError, match="the view simclr is learned from 2 images or more, episode 2 has 1"):
+        run(make_config(flags={**QUICK, **given}), tmp_path)
 
 
 @pytest.mark.parametrize("selector", ["mers", "herding", "teal", "probcover"])

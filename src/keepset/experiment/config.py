@@ -21,7 +21,7 @@ from ..learning import LearnerSettings, learner
 from ..learning.learner import unused_settings
 from ..learning.models import MODELS
 from ..learning.trainer import TrainSettings
-from ..selection.api import ALIASES, SELECTORS
+from ..selection.api import ALIASES, SELECTORS, select_per_class
 from ..selection.options import POINT_WEIGHTS, Cover
 from ..views import ENCODERS, DINOv2Settings, SimCLRSettings, VICRegSettings, check_name
 from ..views import PRESETS as VIEW_PRESETS
@@ -97,7 +97,7 @@ class RunConfig:
 
     def _check_options(self, method: str) -> None:
         """Refuse wrong options now, and not after an episode has been trained."""
-        known = [name for name in SELECTORS[method].options if name not in ("view", "uncertainty")]
+        known = [name for name in SELECTORS[method].options if name not in ("view", "uncertainty", "on_pick")]
         for option in self.options:
             if option not in known:
                 remedy = nearest_name(option, known) if known else "it takes none here"
@@ -110,10 +110,19 @@ class RunConfig:
             )
         if self.options:
             cover = Cover(**self.options)
+            if cover.neighbours is not None:
+                check_range("neighbours", cover.neighbours, 1, 2**31, "the other points of a class")
             cover.given_bandwidths(self.used_views())
             cover.purity_view_of(self.used_views())
             if cover.weight_rule() is None:
                 cover.given_weights(self.used_views())
+            self._try_options(method)
+
+    def _try_options(self, method: str) -> None:
+        """The rest of the checks are those of a choice itself: of one of two points in each of two classes."""
+        points = torch.tensor([[1.0, 0.0], [0.9, 0.2], [0.0, 1.0], [0.3, 0.8]])
+        options = {name: value for name, value in self.options.items() if name != "neighbours"}
+        select_per_class(dict.fromkeys(self.used_views(), points), [0, 0, 1, 1], 1, method=method, **options)
 
     def method_and_view(self) -> tuple[str, str | None]:
         """`maxherding:pixels` -> its two parts."""

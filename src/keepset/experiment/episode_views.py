@@ -45,7 +45,7 @@ class EpisodeViews:
         for name in self.config.used_views():
             made = make_view(name, images, material)
             views[name] = made.features
-            quality = neighbour_accuracy(made.features, episode.train_labels)
+            quality = neighbour_accuracy(made.features, episode.train_labels) if len(images) > 1 else None
             self.told[name] = {"entry": made.entry, "neighbour accuracy": quality}
             self._tell(number, {"view": name, **self.told[name]})
         if views and self._keeps(views):

@@ -17,7 +17,7 @@ from ..data import check_outside, split
 from ..embedding import embed
 from ..learning import learner
 from ..learning.augment import normalise
-from ..learning.models import make_model
+from ..learning.models import check_single, make_model
 from ..learning.plan import generator_of, seed_of
 from ..learning.stack import check_stackable
 from ..learning.step import masked
@@ -59,19 +59,30 @@ class World:
             generator_of(config.seed, "model"),
         ).to(config.device)
         if config.train.stacked:
-            side = self.data.train_images.shape[-1]
-            check_stackable(self.learner, self.model, side, config.train.batch, config.device)
+            for side in self.data.train_images.shape[2:]:
+                check_stackable(self.learner, self.model, side, config.train.batch, config.device)
         self.trainer = Trainer(self.model, self.learner, config.train, self.shared.material(config), engine)
         self.buffer = _empty_buffer(config, self.data.classes)
         self.views = EpisodeViews(config, self.data, folder, on_view)
         self.progress, self._resumed = Progress(), dict[str, Tensor]()
         self._saved = 0.0, 0.0  # when the last checkpoint was written, and the seconds that it took
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """Refuse batches and episodes that are too small or too large before anything is trained."""
+        batch = self.config.train.batch
+        learned = [name for name in self.config.used_views() if name in ("simclr", "vicreg")]
         for number, episode in enumerate(self.episodes, start=1):
-            if len(episode.train_images) < config.train.batch:
-                count = len(episode.train_images)
+            count = len(episode.train_images)
+            if count < batch:
+                raise ValueError(f"train.batch must be at most {count}, the images of episode {number}, got {batch}")
+            if count < 2 and learned:
                 raise ValueError(
-                    f"train.batch must be at most {count}, the images of episode {number}, got {config.train.batch}"
+                    f"the view {learned[0]} is learned from 2 images or more, episode {number} has {count}"
                 )
+        apart = () if self.learner.name == "er" else self.learner.draws  # er takes new and replayed images together
+        if 1 in (batch, *apart):
+            check_single(self.model, tuple(self.data.train_images.shape[1:]))
 
     def begin(self) -> None:
         """Make the folder ready, and go on from its last state, if it has one."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..checks import nearest_name
@@ -35,6 +36,7 @@ __all__ = [
     "VICRegSettings",
     "check_name",
     "dinov2",
+    "directed",
     "encode",
     "make_view",
     "neighbour_accuracy",
@@ -83,16 +85,23 @@ def make_view(name: str, images: Tensor, material: Material) -> Made:
             raise ValueError(f"the view {name!r} needs settings; give material.settings a {name!r}")
         settings, told, waiting = material.settings[name], material.on_epoch, material.on_wait
         entry = encode(name, images, settings, material.cache, on_epoch=told, on_wait=waiting)
-        return Made(entry.features.to(images.device), entry.key)
+        return Made(directed(entry.features.to(images.device)), entry.key)
     if name == "pixels":
         return Made(pixels(images))
     if name not in OWN:
         return Made(_checked(name, own_encoder(name)(images), len(images)))
     if name == "previous" and material.previous is not None:
-        return Made(_checked(name, material.previous, len(images)))
+        return Made(directed(_checked(name, material.previous, len(images))))
     if name == "supervised" and material.model is not None and material.normalise is not None:
-        return Made(supervised(images, material.model, material.normalise))
+        return Made(directed(supervised(images, material.model, material.normalise)))
     raise ValueError(f"the view {name!r} is a learner's; it is made in keepset run")
+
+
+def directed(features: Tensor) -> Tensor:
+    """A direction of their own for images to which a network answers with zeros alone: a column more, at a right angle
+    to all others."""
+    silent = ~features.any(1, keepdim=True)
+    return torch.cat([features, silent.to(features)], 1) if bool(silent.any()) else features
 
 
 def _checked(name: str, view: object, count: int) -> Tensor:
