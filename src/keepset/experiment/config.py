@@ -32,6 +32,8 @@ STAR_NUMBERS = 4  # raised with an entry that concerns STAR alone, so that runs 
 DEVICES = ("cpu", "cuda")
 QUOTAS = ("adaptive", "fixed")
 
+TRIED: set[str] = set()  # options that were found right: a grid has hundreds of runs with the same
+
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {"train": {"epochs": 100}},
     "fast": {"train": {"epochs": 10}},
@@ -120,9 +122,13 @@ class RunConfig:
 
     def _try_options(self, method: str) -> None:
         """The rest of the checks are those of a choice itself: of one of two points in each of two classes."""
+        tried = f"{method} {self.used_views()} {sorted(self.options.items())}"
+        if tried in TRIED:
+            return
         points = torch.tensor([[1.0, 0.0], [0.9, 0.2], [0.0, 1.0], [0.3, 0.8]])
         options = {name: value for name, value in self.options.items() if name != "neighbours"}
         select_per_class(dict.fromkeys(self.used_views(), points), [0, 0, 1, 1], 1, method=method, **options)
+        TRIED.add(tried)
 
     def method_and_view(self) -> tuple[str, str | None]:
         """`maxherding:pixels` -> its two parts."""
