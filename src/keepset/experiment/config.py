@@ -182,8 +182,11 @@ def identity(config: RunConfig) -> dict[str, Any]:
 
 def run_hash(config: RunConfig) -> str:
     """The name of the run's folder."""
-    text = json.dumps(identity(config), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hash_of(identity(config))
+
+
+def hash_of(identity: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def make_config(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..files import write_atomically
 from ..metrics import all_metrics, average_accuracies
-from .config import RunConfig, identity, plain_values, run_hash
+from .config import RunConfig, hash_of, identity, plain_values
 
 NEXT, CHECKPOINT, FORMER = "checkpoint.next.safetensors", "checkpoint.safetensors", "checkpoint.former.safetensors"
 TEMPORARY = ".*.*"  # what write_atomically calls a file that is not whole yet
@@ -53,7 +53,7 @@ class RunFolder:
 
     def __init__(self, out: str | Path, config: RunConfig, name: str = "") -> None:
         self.config, self.identity = config, identity(config)
-        self.path = Path(out) / (name or run_hash(config))
+        self.path = Path(out) / (name or hash_of(self.identity))
 
     def prepare(self) -> None:
         """Make it, and take away what a write that was killed has left, and a result that is to be found again."""
