@@ -4,12 +4,9 @@ import contextlib
 import gc
 import json
 import sys
-import threading
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,7 @@ from keepset.experiment.config import RunConfig, make_config, run_hash
 from keepset.experiment.results import RunFolder
 from keepset.experiment.run import run
 from keepset.experiment.shared import first_key
-from keepset.experiment.side_by_side import Failure, Pace, SideBySide, run_all
+from keepset.experiment.side_by_side import Failure, Pace, run_all
 from keepset.learning import fleet
 from keepset.learning.stack import Stacks
 from keepset.learning.trainer import Trainer
@@ -120,96 +117,6 @@ def test_run_all__every_run_as_alone(data: str, alone: Any, tmp_path: Path, side
     assert [numbers(tmp_path, each) for each in configs] == alone
     assert [result["picks"] for result in results if not isinstance(result, Failure)] == [n["picks"] for n in alone]
     assert not list(tmp_path.glob("*/checkpoint*"))
-
-
-@pytest.fixture
-def crews(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two, as on a GPU: while one is between two epochs, the other is trained."""
-    monkeypatch.setattr(SideBySide, "_crews", lambda _self, _limit: 2)
-
-
-@pytest.mark.usefixtures("crews")
-@pytest.mark.parametrize("side_by_side", [2, 3, 8])
-def test_run_all__in_crews_every_run_as_alone(data: str, alone: Any, tmp_path: Path, side_by_side: int) -> None:
-    configs = mixed(data)
-    run_all(configs, tmp_path, side_by_side=side_by_side)
-    assert [numbers(tmp_path, each) for each in configs] == alone
-
-
-@pytest.mark.usefixtures("crews")
-def test_run_all__what_comes_between_epochs_is_done_beside_another_crew(data: str, tmp_path: Path) -> None:
-    """The first run's look at its first epoch ends only when the second is trained, without it."""
-    apart, waited = threading.Event(), list[bool]()
-    train_epoch = fleet.train_epoch
-    configs = [config(data, learner="er-ace", seed=seed) for seed in range(2)]
-
-    def told(record: Any) -> None:
-        if (record["episode"], record["epoch"]) == (1, 1):
-            waited.append(apart.wait(60))
-
-    def noted(trainers: Sequence[Trainer], stacks: Stacks | None = None) -> list[float | Exception]:
-        if [each.episode.seed[0] for each in trainers] == [1]:
-            apart.set()
-        return train_epoch(trainers, stacks)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fleet, "train_epoch", noted)
-        results = run_all(configs, tmp_path, side_by_side=2, watch=lambda number: {} if number else {"on_epoch": told})
-    assert waited == [True]
-    assert finished(results) == [True, True]
-
-
-@pytest.mark.usefixtures("crews")
-def test_run_all__in_crews_waiting_is_no_work(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second run waits for the first one's first episode, the third trains its own: they end in another order."""
-    waits = Counter[str]()
-
-    def counted(*given: Any, **more: Any) -> Any:
-        waits["all"] += 1
-        return wait(*given, **more)
-
-    monkeypatch.setattr("keepset.experiment.side_by_side.wait", counted)
-    kinds = [("random", 0), ("maxherding", 0), ("random", 1), ("maxherding", 1), ("random", 2), ("maxherding", 2)]
-    configs = [config(data, selector=selector, seed=seed) for selector, seed in kinds]
-    slow = {"on_epoch": lambda _: time.sleep(0.02)}
-    results = run_all(configs, tmp_path, side_by_side=6, watch=lambda _: slow)
-    assert finished(results) == [True] * 6
-    assert waits["all"] < 100, "asked again and again: thousands"
-
-
-@pytest.mark.usefixtures("crews")
-def test_run_all__a_break_ends_what_is_in_the_background(data: str, tmp_path: Path) -> None:
-    """A run's first epoch is looked at in the background when the user breaks off."""
-    begun = threading.Event()
-
-    def told(record: Any) -> None:
-        if record["epoch"] == 1:
-            begun.set()
-            time.sleep(0.5)
-
-    def broken(_: Pace) -> None:
-        if begun.wait(0.2):
-            raise KeyboardInterrupt
-
-    configs = [config(data, selector="random", seed=seed) for seed in range(4)]
-    with pytest.raises(KeyboardInterrupt):
-        run_all(configs, tmp_path, side_by_side=4, watch=lambda _: {"on_epoch": told}, on_pace=broken)
-    before = [
-        len(records(tmp_path, each)) for each in configs if (tmp_path / run_hash(each) / "metrics.jsonl").exists()
-    ]
-    time.sleep(0.3)
-    after = [len(records(tmp_path, each)) for each in configs if (tmp_path / run_hash(each) / "metrics.jsonl").exists()]
-    assert before == after
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor")]
-    assert finished(run_all(configs, tmp_path, side_by_side=4)) == [True] * 4, "they go on where they were"
-
-
-@pytest.mark.usefixtures("crews")
-def test_run_all__in_crews_one_that_fails_harms_no_other(data: str, alone: Any, tmp_path: Path) -> None:
-    configs = mixed(data)
-    results = run_all(configs, tmp_path, side_by_side=4, watch=raises_at(Raised(), 1, 1, 2))
-    assert finished(results) == [number != 1 for number in range(len(configs))]
-    assert [numbers(tmp_path, each) for each in (configs[0], *configs[2:])] == [alone[0], *alone[2:]]
 
 
 def test_run_all__order_of_the_configs_changes_only_that_of_the_results(data: str, alone: Any, tmp_path: Path) -> None:

@@ -6,16 +6,12 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..checks import check_range
 from ..learning import fleet
-from ..learning.capture import CAPTURING
 from ..learning.stack import PLACES, Stacks
 from ..learning.trainer import Engine, Trainer
 from .config import RunConfig, run_hash
@@ -25,13 +21,7 @@ from .run import Life, life
 from .shared import Shared
 from .world import World
 
-CREWS = 2  # while runs of one are between two epochs, those of the other are trained
-CREW = 2 * PLACES  # runs of a crew: while one stack moves maps, the other multiplies
-
-
-class Stopped(BaseException):
-    """Ends work in the background when all runs are to end; it is no failure of a run."""
-
+TOGETHER = 2 * PLACES  # stacked runs at a time: while one stack moves maps, the other multiplies
 
 Watcher = Callable[[int], Mapping[str, Told]]
 """The number of a run -> `on_epoch` and `on_view` of it."""
@@ -61,10 +51,6 @@ class Running:
     number: int
     world: World
     epochs: Life
-    slot: int
-    """Its place among those under way."""
-    going: Future[None] | None = None
-    """While it is between two epochs, in the background."""
     trainer: Trainer | None = None
     ended: bool = False
     result: dict[str, Any] = field(default_factory=dict)
@@ -96,8 +82,7 @@ def run_all(
     """Every run's result, in the order of the configs, or why it failed; finished runs are read back.
 
     side_by_side: how many at a time; `auto`: by memory and a short measurement on a GPU, one after the other on a CPU;
-    if all are stacked, as many as memory holds, up to four full stacks. Of sixteen stacked runs or more, on a GPU,
-    there are two crews that take turns, and watchers are called by another thread.
+    if all are stacked, as many as memory holds, up to two full stacks.
     """
     if side_by_side != "auto":
         check_range("side_by_side", side_by_side, 1, 1024, "runs at a time, or auto")
@@ -123,31 +108,22 @@ class SideBySide:
         self.waiting, self.running = deque(enumerate(configs)), list[Running]()
         self.results: dict[int, dict[str, Any] | Failure] = {}
         self.on_gpu = any(config.device == "cuda" for config in configs)
-        self.crews, self.turns = 1, dict[int, int]()
-        device = torch.cuda.current_device() if torch.cuda.is_available() else None
-        self.background = ThreadPoolExecutor(1, initializer=_on_device, initargs=(device,))
-        self.stacked = self.stopping = False
         self.shared, self.stacks = Shared(configs), Stacks()
 
     def run(self, limit: int | None) -> list[dict[str, Any] | Failure]:
         """All of them, at most `limit` at a time; None: as many as are found to be best."""
-        self.stacked = self._all_stacked()
-        measured = limit is not None or self.stacked
-        try:
-            if limit is None:
-                self._start(1)
-                limit = self._room(CREWS * CREW if self.stacked else fleet.MOST)
-                limit = limit if self.on_gpu or not self.stacked else PLACES
-            self.crews = self._crews(limit) if measured else 1
-            while self.waiting or self.running:
-                self._start(limit)
-                if not measured and self._all_ask():
-                    limit, measured = self._best(), True
-                self._advance(limit)
-                self._settle()
-        finally:
-            self.stopping = True
-            self.background.shutdown(cancel_futures=True)
+        stacked = self._all_stacked()
+        measured = limit is not None or stacked
+        if limit is None:
+            self._start(1)
+            limit = self._room(TOGETHER if stacked else fleet.MOST)
+            limit = limit if self.on_gpu or not stacked else PLACES
+        while self.waiting or self.running:
+            self._start(limit)
+            if not measured and self._all_ask():
+                limit, measured = self._best(), True
+            self._advance(limit)
+            self._settle()
         return [self.results[number] for number in sorted(self.results)]
 
     def _start(self, limit: int) -> None:
@@ -159,23 +135,22 @@ class SideBySide:
                 if folder.finished and not self.again:
                     self.results[number] = folder.result()
                     continue
-                world = World(config, folder, self.shared, engine=self.engine, **self._watched(number))
+                world = World(config, folder, self.shared, engine=self.engine, **self.watch(number))
             except Exception as error:  # whatever it is, it is this run's alone
                 self.results[number] = Failure(config, error)
                 continue
-            slot = min(set(range(limit)) - {each.slot for each in self.running})
-            self.running.append(Running(number, world, life(world, self.shared), slot))
+            self.running.append(Running(number, world, life(world, self.shared)))
             self.stacks.keep(each.world.trainer for each in self.running)
-            self._proceed(self.running[-1], None)
+            self.running[-1].proceed(None)
             self._settle()
 
     def _folder(self, _: int, config: RunConfig) -> RunFolder:
         return RunFolder(self.out, config)
 
     def _advance(self, limit: int) -> None:
-        """An epoch of a crew: of those that ask for one, together; the others only look whether they can go on."""
-        crew = self._crew(limit)
-        asking = [each for each in crew if each.trainer is not None][:limit]
+        """An epoch of those that ask for one, together; the others only look whether they can go on."""
+        asking = [each for each in self.running if each.trainer is not None][:limit]
+        resting = [each for each in self.running if each.trainer is None]
         trainers = [each.trainer for each in asking if each.trainer is not None]
         begin = time.perf_counter()
         outcomes = fleet.train_epoch(trainers, self.stacks)
@@ -183,66 +158,18 @@ class SideBySide:
         if self.on_pace is not None and trainers:
             self.on_pace(Pace(len(trainers), sum(trainer.steps for trainer in trainers), spent))
         for each, outcome in zip(asking, outcomes, strict=True):
-            self._proceed(each, outcome)
-        for each in crew:
-            if each.trainer is None and each.going is None and not each.ended:
-                self._proceed(each, None)
-
-    # ------------------------------------------------------------ crews
-
-    def _crews(self, limit: int) -> int:
-        """What runs do between two epochs leaves a GPU idle, unless there are others to be trained.
-
-        Of runs that are not stacked it is a tenth of the time, and they stay in one lockstep.
-        """
-        return CREWS if self.on_gpu and self.stacked and limit >= CREWS * PLACES else 1
-
-    def _crew(self, limit: int) -> list[Running]:
-        """The crew whose turn it is, of those that are not between two epochs; if there is none, it is waited for."""
-        crews: dict[int, list[Running]] = {}
-        for each in self.running:
-            crews.setdefault(min(each.slot * self.crews // limit, self.crews - 1), []).append(each)
-        while crews:
-            going = [each.going for each in self.running if _still_going(each) and each.going is not None]
-            ready = [number for number, crew in crews.items() if all(each.going is None for each in crew)]
-            if ready:
-                number = min(ready, key=lambda crew: self.turns.get(crew, 0))
-                self.turns[number] = max(self.turns.values(), default=0) + 1
-                return crews[number]
-            # only for what is not done: a thread that asks again and again leaves the other no time
-            wait(going, return_when=FIRST_COMPLETED)
-        return []
-
-    def _proceed(self, each: Running, outcome: float | Exception | None) -> None:
-        """Go on until the next epoch is asked for: in the background, if there are other crews."""
-        if self.crews == 1:
             each.proceed(outcome)
-        else:
-            each.going = self.background.submit(_alone_on_the_card, each, outcome)
+        for each in resting:
+            each.proceed(None)
 
     def _settle(self) -> None:
         """Take down how runs ended."""
-        for each in [each for each in self.running if not _still_going(each) and each.ended]:
+        for each in [each for each in self.running if each.ended]:
             self.running.remove(each)
             if each.failure is None:
                 self.results[each.number] = each.result
             else:
                 self.results[each.number] = Failure(each.world.config, _without_frames(each.failure))
-
-    def _watched(self, number: int) -> Mapping[str, Told]:
-        """The run's watchers, by way of which work in the background ends once all is to end."""
-        watchers = self.watch(number)
-
-        def told(name: str) -> Told:
-            def tell(record: Mapping[str, Any]) -> None:
-                if self.stopping:
-                    raise Stopped
-                if name in watchers:
-                    watchers[name](record)
-
-            return tell
-
-        return {name: told(name) for name in ("on_epoch", "on_view")}
 
     # ------------------------------------------------------------ how many
 
@@ -271,25 +198,6 @@ class SideBySide:
             return fleet.best_number(trainers)
         except RuntimeError:  # out of memory: each run meets it by itself, if it is still so
             return max(1, len(trainers) // 2)
-
-
-def _still_going(each: Running) -> bool:
-    """Whether it is between two epochs, in the background; if that is over, its `going` is taken away."""
-    if each.going is not None and each.going.done():
-        each.going.result()  # raises what is no failure of a run, such as an interrupt
-        each.going = None
-    return each.going is not None
-
-
-def _on_device(device: int | None) -> None:
-    """A thread begins on the first card, whatever the one that started it is on."""
-    if device is not None:
-        torch.cuda.set_device(device)
-
-
-def _alone_on_the_card(each: Running, outcome: float | Exception | None) -> None:
-    with CAPTURING:
-        each.proceed(outcome)
 
 
 def _without_frames(error: Exception) -> Exception:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
 
-CAPTURING = (
-    threading.RLock()
-)  # held during a capture, and by a thread that works on the card beside the one that trains
 WARM_STEPS = 3  # before a capture: compiling, and choosing convolutions
 
 
@@ -24,13 +20,7 @@ def captured(
     the tensors in `moving` are put back afterwards, so that it is as if only captured.
     fastest: cuDNN tries what it has and keeps the fastest, or else takes algorithms that always give the same bits.
     """
-    with CAPTURING:
-        return _captured(step, restorer(moving), stream, fastest)
-
-
-def _captured(
-    step: Callable[[], object], restore: Callable[[], None], stream: torch.cuda.Stream | None, fastest: bool
-) -> Callable[[], None]:
+    restore = restorer(moving)
     aside = stream or torch.cuda.Stream(priority=-1)  # before what the step itself puts aside
     aside.wait_stream(torch.cuda.current_stream())
     with _algorithms(fastest):
@@ -41,16 +31,11 @@ def _captured(
         torch.cuda.current_stream().wait_stream(aside)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=aside, capture_error_mode=_mode()):
+        with torch.cuda.graph(graph, stream=aside):
             step()
     restore()
     torch.cuda.synchronize()
     return graph.replay
-
-
-def _mode() -> str:
-    """What ends a capture: any thread's use of the card; but in the background only its own, since training goes on."""
-    return "global" if threading.current_thread() is threading.main_thread() else "thread_local"
 
 
 def restorer(moving: Iterable[Tensor]) -> Callable[[], None]:
