@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,21 @@ def check_choice(argument: str, value: object, known: Iterable[str]) -> None:
     known = list(known)
     if value not in known:
         raise ValueError(f"unknown {argument} {value!r}; {nearest_name(value, known)}")
+
+
+def own_function(argument: str, name: str, known: Iterable[str] = ()) -> Callable[..., Any]:
+    """The function behind `module:function`; known: names that may have been meant instead of the module's."""
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function, None)
+    except Exception as error:  # a module of the caller's may fail in any way
+        close = difflib.get_close_matches(module, known, n=1)
+        remedy = f"did you mean {close[0]!r}?" if close else "is it on PYTHONPATH?"
+        raise ValueError(f"{argument} {name!r}: cannot import {module} ({error}); {remedy}") from None
+    if not callable(found):
+        raise ValueError(f"{argument} {name!r}: {module} has no function {function!r}")
+    own: Callable[..., Any] = found
+    return own
 
 
 def whole_number(argument: str, value: object) -> int:

@@ -21,6 +21,7 @@ def ls() -> None:
     for name, entry in SELECTORS.items():
         own = [option for option in entry.options if option not in COVER]
         rows.append([name, entry.views, entry.summary, ", ".join(own + ["cover"] * ("weights" in entry.options))])
+    rows.append(["module:function", "all", "a function of yours", "its own"])
     show_table(["selector", "views", "what it does", "options"], rows)
     say(f"\ncover options: {', '.join(COVER)}")
     for alias, name in ALIASES.items():

@@ -28,7 +28,7 @@ def run(
         typer.Argument(help="digits (the default), cifar100, tinyimagenet, an image folder, or arrays.npz."),
     ] = None,
     learner: Annotated[str | None, Option(help="finetune, er, er-ace, mir, joint; -star appended; a list.")] = None,
-    selector: Annotated[str | None, Option(help="A selector of keepset ls, maxherding:simclr; a list.")] = None,
+    selector: Annotated[str | None, Option(help="Of keepset ls, maxherding:simclr, my_module:choose; a list.")] = None,
     views: Annotated[str | None, Option(help="The views: supervised,simclr or my_module:embed.")] = None,
     view_preset: Annotated[str | None, Option(help="desk (200 epochs), solo-learn (1000) or digits.")] = None,
     capacity: Annotated[str | None, Option(help="The whole buffer; a list.")] = None,

@@ -24,7 +24,7 @@ def select(
     views: Annotated[list[str], typer.Argument(metavar="VIEW", help="Files .npy, .npz[:key] or .safetensors[:key].")],
     budget: Annotated[str, Option(help="Points to keep: a number, or by class: cat=5,dog=3.")],
     labels: Annotated[str | None, Option(help="File with a label a point: choose within each class.")] = None,
-    method: Annotated[str, Option(help="A selector of keepset ls.")] = "mers",
+    method: Annotated[str, Option(help="A selector of keepset ls, or my_module:choose.")] = "mers",
     output: Annotated[
         Path | None, Option("-o", "--output", help="Write .npy, .csv or .json; none: a table here.")
     ] = None,

@@ -228,7 +228,7 @@ def _sort_key(name: str, wanted: Sequence[str] = ()) -> Callable[[Value], tuple[
         if (found := comparable(name, value)) in places:
             return 0, places[found], ""
         if isinstance(value, str):
-            return 2, known.get(value.partition(":")[0], 0), value
+            return 2, known.get(value.partition(":")[0], len(known)), value
         return 1, value, ""
 
     return sort

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import Label, check_range, nearest_name, read_generator, read_labels, whole_number
+from ..checks import Label, check_range, nearest_name, own_function, read_generator, read_labels, whole_number
 from .cover import maxherding, mers, mers_probcover, probcover
 from .geometry import cloud
 from .inputs import Array, Views, as_kind, name_views, read_budgets, read_indices, read_vector, read_view, read_views
@@ -68,7 +68,8 @@ def select(
     """Choose `budget` of the points that `views` describe.
 
     views: one (n, d) array, a list of them, or a mapping name -> array; numpy or torch, any float type.
-    method: a name of `keepset ls`, or a function `(views, budget, *, generator, **options) -> Selection`.
+    method: a name of `keepset ls`, or a function `(views, budget, *, generator, **options) -> Selection`, itself or as
+    `module:function`.
     generator: an int or a torch.Generator; None is the seed 0.
     start: points already kept; they count as covered and are not returned.
 
@@ -77,7 +78,7 @@ def select(
     >>> select(points, budget=2).indices
     array([0, 3])
     """
-    named = name_views(views)
+    named, method = name_views(views), _method(method)
     count = len(next(iter(named.values())))
     kept = torch.empty(0, dtype=torch.int64) if start is None else read_indices("start", start, count)
     if len(kept) == count:
@@ -109,7 +110,7 @@ def select_per_class(
     >>> {label: list(chosen) for label, chosen in select_per_class(points, ["a", "b", "a", "b"], budget=1).items()}
     {'a': [0], 'b': [1]}
     """
-    named = name_views(views)
+    named, method = name_views(views), _method(method)
     first = next(iter(named.values()))
     array = read_labels(labels)
     if len(array) != len(first):
@@ -153,7 +154,22 @@ def coverage(views: Views, indices: Any, *, method: str = "mers", **options: Any
     return _call(method, read_views(named), 0, read_generator(None), kept, options).objective
 
 
+def is_own(method: str) -> bool:
+    """Whether `module:function` is meant, and not a selector's name, or `maxherding:simclr` as runs have it."""
+    head, colon, _ = method.partition(":")
+    return bool(colon) and head not in SELECTORS and head not in ALIASES
+
+
+def own_selector(method: str) -> Selector:
+    """The function behind `module:function`."""
+    return own_function("selector", method, [*SELECTORS, *ALIASES])
+
+
 # ---------------------------------------------------------------- the steps
+
+
+def _method(method: str | Selector) -> str | Selector:
+    return own_selector(method) if isinstance(method, str) and is_own(method) else method
 
 
 def _writable(named: Mapping[str, Array]) -> dict[str, Array]:

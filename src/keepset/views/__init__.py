@@ -5,7 +5,6 @@ A name of VIEWS, or `module:function` for a function of yours, images (n, c, h, 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import nearest_name
+from ..checks import nearest_name, own_function
 from .cache import Cache
 from .dinov2 import DINOv2Settings, dinov2
 from .encoders import ENCODERS, PRESETS, Settings, encode
@@ -119,14 +118,6 @@ def check_name(name: str) -> None:
 
 def own_encoder(name: str) -> Callable[[Tensor], object]:
     """The function behind `module:function`."""
-    module, colon, function = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise ValueError(f"unknown view {name!r}; {nearest_name(name, VIEWS)} or name your own as module:function")
-    try:
-        found = getattr(importlib.import_module(module), function, None)
-    except Exception as error:  # a module of the caller's may fail in any way
-        raise ValueError(f"view {name!r}: cannot import {module} ({error}); is it on PYTHONPATH?") from None
-    if not callable(found):
-        raise ValueError(f"view {name!r}: {module} has no function {function!r}")
-    encoder: Callable[[Tensor], object] = found
-    return encoder
+    return own_function("view", name)
