@@ -27,7 +27,9 @@ def ls() -> None:
     for alias, name in ALIASES.items():
         say(f"{alias} is another name of {name}")
     say("")
-    show_table(["learner", "what it does"], [[name, summary] for name, summary in LEARNERS.items()])
+    learners = [[name, summary] for name, summary in LEARNERS.items()]
+    learners.append(["module:function", "a function of yours, settings to a Learner"])
+    show_table(["learner", "what it does"], learners)
     say("")
     views = [[name, summary] for name, summary in VIEWS.items()]
     show_table(["view", "what it is"], [*views, ["module:function", "a function of yours, images to (n, d)"]])

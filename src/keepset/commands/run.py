@@ -27,7 +27,7 @@ def run(
         str | None,
         typer.Argument(help="digits (the default), cifar100, tinyimagenet, an image folder, or arrays.npz."),
     ] = None,
-    learner: Annotated[str | None, Option(help="finetune, er, er-ace, mir, joint; -star appended; a list.")] = None,
+    learner: Annotated[str | None, Option(help="Of keepset ls, -star appended, or my_module:mine; a list.")] = None,
     selector: Annotated[str | None, Option(help="Of keepset ls, maxherding:simclr, my_module:choose; a list.")] = None,
     views: Annotated[str | None, Option(help="The views: supervised,simclr or my_module:embed.")] = None,
     view_preset: Annotated[str | None, Option(help="desk (200 epochs), solo-learn (1000) or digits.")] = None,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..data import Dataset, DataSettings, load
 from ..learning import learner
+from ..learning.learner import is_own
 from ..learning.trainer import Material
 from .config import RunConfig, identity
 
@@ -87,8 +88,12 @@ class Shared:
 
 
 def first_key(config: RunConfig) -> str:
-    """What the first episode depends on: of the learner its rate alone, since it has nothing to replay."""
+    """What the first episode depends on: of the learner its rate alone, since it has nothing to replay.
+
+    But one of the caller's may do anything.
+    """
     whole = identity(config)
     parts = {name: whole[name] for name in ("data", "model", "train", "seed", "device", "numbers")}
     parts["train"].pop("stacked", None)  # which it is not
+    parts["learner"] = config.learner if is_own(config.learner) else "any"
     return json.dumps({**parts, "rate": learner(config.learner, config.learning).rate}, sort_keys=True)

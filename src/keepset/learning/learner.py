@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
-from ..checks import check_choice
+from ..checks import check_choice, own_function
 from .er import er
 from .er_ace import er_ace
 from .finetune import finetune
@@ -30,16 +30,26 @@ OTHER_RATE = 0.1
 
 
 def learner(name: str, settings: LearnerSettings | None = None) -> Learner:
-    """The learner of that name, one of `LEARNERS`.
+    """The learner of that name: one of `LEARNERS`, or `module:function`, a function of yours, settings -> Learner.
+
+    Either with `-star` appended.
 
     >>> learner("er-ace-star").draws, learner("mir").rate
     ((10, 10), 0.1)
     """
-    check_choice("learner", name, LEARNERS)
     settings = settings or LearnerSettings()
-    rate = settings.rate if settings.rate is not None else RATES.get(name, OTHER_RATE)
-    wrapped = _plain(name.removesuffix("-star"), settings, rate)
+    if is_own(name):
+        wrapped = _own(name.removesuffix("-star"), settings)
+    else:
+        check_choice("learner", name, LEARNERS)
+        rate = settings.rate if settings.rate is not None else RATES.get(name, OTHER_RATE)
+        wrapped = _plain(name.removesuffix("-star"), settings, rate)
     return star(wrapped, settings) if name.endswith("-star") else wrapped
+
+
+def is_own(name: str) -> bool:
+    """Whether it is a function of the caller's."""
+    return ":" in name
 
 
 def unused_settings(name: str) -> tuple[str, ...]:
@@ -48,9 +58,21 @@ def unused_settings(name: str) -> tuple[str, ...]:
     >>> unused_settings("mir-star")
     ()
     """
+    if is_own(name):
+        return ()
     replays = name not in ("finetune", "joint")
     mine = {"star": name.endswith("-star"), "mir": name.startswith("mir"), "memory": replays}
     return tuple(field.name for field in fields(LearnerSettings) if not mine.get(field.name.partition("_")[0], True))
+
+
+def _own(name: str, settings: LearnerSettings) -> Learner:
+    try:
+        made = own_function("learner", name, LEARNERS)(settings)
+    except TypeError as error:
+        raise ValueError(f"learner {name!r} must be a function of the settings, LearnerSettings: {error}") from None
+    if not isinstance(made, Learner):
+        raise ValueError(f"learner {name!r} must return a keepset.learning.Learner, got {type(made).__name__}")
+    return replace(made, name=name, rate=made.rate if settings.rate is None else settings.rate)
 
 
 def _plain(name: str, settings: LearnerSettings, rate: float) -> Learner:
