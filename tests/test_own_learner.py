@@ -27,6 +27,19 @@ def as_er_ace(settings):
 def halved(settings):
     return Learner("halved", Descent(half), (settings.memory_batch,), 0.01, holds_new_classes=True)
 
+def first(model, new, memory, seen):
+    return er_ace_loss(model, new, memory, seen) if memory else 1 / 0
+
+def fails_first(settings):
+    return Learner("fails", Descent(first), [settings.memory_batch], 0.01)
+
+def by_setting(settings):
+    def gradients(model, new, memory, seen):
+        loss = cross_entropy(model(new.images), new.labels, seen) * settings.mir_candidates / 100
+        loss.backward()
+        return loss.detach()
+    return Learner("by", gradients, (), 0.01)
+
 def nothing(settings):
     return None
 
@@ -40,6 +53,7 @@ def _mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module of the caller's."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "my_learners.py").write_text(MODULE, encoding="utf-8")
+    (tmp_path / "broken_learners.py").write_text("lost", encoding="utf-8")
     monkeypatch.delitem(sys.modules, "my_learners", raising=False)
 
 
@@ -66,6 +80,7 @@ def test_learner__by_its_name() -> None:
     [
         ("my_learners:nothing", "must return a keepset.learning.Learner, got NoneType"),
         ("my_learners:too_many", "must be a function of the settings, LearnerSettings: .*'more'"),
+        ("broken_learners:mine", r"cannot import broken_learners \(name 'lost' is not defined\); it fails by itself"),
         ("my_learners:lost", "my_learners has no function 'lost'"),
         ("yours:mine", r"cannot import yours .* is it on PYTHONPATH\?"),
         ("er-aec:mine", r"did you mean 'er-ace'\?"),
@@ -88,13 +103,33 @@ def test_run__one_like_er_ace_has_its_numbers(given: dict[str, Any], tmp_path: P
     assert other["picks"] != theirs["picks"]
 
 
-def test_first_episode__is_its_own(given: dict[str, Any], tmp_path: Path) -> None:
-    """Side by side with ER-ACE, whose rate it has: its first episode is not taken for its own."""
-    configs = [make_config(flags={**given, "learner": name}) for name in ("er-ace", "my_learners:halved")]
-    assert first_key(configs[0]) != first_key(configs[1])
+@pytest.mark.parametrize("end", ["", "-star"])
+def test_first_episode__is_trained_by_its_own_loss(given: dict[str, Any], tmp_path: Path, end: str) -> None:
+    config = make_config(flags={**given, "learner": f"my_learners:fails_first{end}"})
+    with pytest.raises(ZeroDivisionError):
+        run(config, tmp_path)
+
+
+def test_first_episode__is_not_taken_for_another_s(given: dict[str, Any], tmp_path: Path) -> None:
+    """Side by side with ER-ACE, whose rate they have, and with each other."""
+    names = ["er-ace", "my_learners:halved", "my_learners:by_setting", "my_learners:by_setting"]
+    settings = [{}, {}, {"mir_candidates": 1}, {"mir_candidates": 50}]
+    given = {**given, "selector": "closest"}
+    configs = [
+        make_config(flags={**given, "learner": name, "learning": more})
+        for name, more in zip(names, settings, strict=True)
+    ]
+    assert len({first_key(config) for config in configs}) == 4
     alone = [run(config, tmp_path / "alone")["picks"] for config in configs]
-    together = run_all(configs, tmp_path / "together", side_by_side=2)
+    assert all(alone[0][0] != other[0] for other in alone[1:])
+    together = run_all(configs, tmp_path / "together", side_by_side=4)
     assert [result["picks"] for result in together if isinstance(result, dict)] == alone
+
+
+def test_stacked__is_refused(given: dict[str, Any], tmp_path: Path) -> None:
+    given = {**given, "train": {"stacked": True}, "learner": "my_learners:as_er_ace"}
+    with pytest.raises(ValueError, match=r"stacked is for the learners er and er-ace, got my_learners:as_er_ace"):
+        run(make_config(flags=given), tmp_path)
 
 
 def test_identity__is_the_name_and_all_settings(given: dict[str, Any]) -> None:

@@ -24,6 +24,16 @@ def last(views, budget, *, generator, skip=0):
     count = len(next(iter(views.values())))
     return torch.arange(count - skip - budget, count - skip)
 
+def needy(views, budget, *, generator, share):
+    return list(range(budget))
+
+def luckless(views, budget):
+    return list(range(budget))
+
+def near(views, budget, *, generator, neighbours=0.5):
+    assert neighbours == 0.25
+    return list(range(budget))
+
 def anything(views, budget, *, generator, **options):
     return list(range(budget))
 
@@ -77,6 +87,28 @@ def test_config__takes_the_options_that_the_function_takes() -> None:
         make_config(flags={"selector": "mine:last", "options": {"skpi": 1}})
     with pytest.raises(ValueError, match="unknown option 'start' for mine:last"):
         make_config(flags={"selector": "mine:last", "options": {"start": [1]}})
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("mine:needy", {}, r"needy must be a function .*: missing a required .*argument: 'share'"),
+        ("mine:luckless", {}, r"luckless must be a function \(views, budget, \*, generator, .*'generator'"),
+        ("mine:last", {"neighbours": 3}, r"unknown option 'neighbours' for .*last; choose from skip"),
+    ],
+)
+def test_options__lacking_or_unknown_are_refused_at_once(method: str, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_config(flags={"selector": method, "options": options})
+    with pytest.raises(ValueError, match=message):
+        keepset.select(np.eye(3), 1, method=method, **options)
+
+
+@pytest.mark.usefixtures("mine")
+def test_options__called_like_one_of_ours_are_left_as_they_are() -> None:
+    chosen = keepset.select_per_class(np.eye(4), [0, 0, 1, 1], 1, method="mine:near", neighbours=0.25)
+    assert {label: list(picks) for label, picks in chosen.items()} == {0: [0], 1: [2]}
 
 
 @pytest.mark.usefixtures("mine")

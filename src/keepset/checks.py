@@ -35,7 +35,9 @@ def own_function(argument: str, name: str, known: Iterable[str] = ()) -> Callabl
         found = getattr(importlib.import_module(module), function, None)
     except Exception as error:  # a module of the caller's may fail in any way
         close = difflib.get_close_matches(module, known, n=1)
-        remedy = f"did you mean {close[0]!r}?" if close else "is it on PYTHONPATH?"
+        missing = isinstance(error, ModuleNotFoundError) and error.name in (module, module.partition(".")[0])
+        remedy = "is it on PYTHONPATH?" if missing or not module else "it fails by itself"
+        remedy = f"did you mean {close[0]!r}?" if close and missing else remedy
         raise ValueError(f"{argument} {name!r}: cannot import {module} ({error}); {remedy}") from None
     if not callable(found):
         raise ValueError(f"{argument} {name!r}: {module} has no function {function!r}")

@@ -22,7 +22,7 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Seque
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for head in heads:
-        table.add_column(Text(head), justify="right" if head in right else "left")
+        table.add_column(Text(head), justify="right" if head in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     Console(highlight=False).print(table)

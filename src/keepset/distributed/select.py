@@ -11,7 +11,7 @@ import torch
 
 from ..checks import check_range, read_generator
 from ..cluster import connected, import_ray
-from ..selection.api import ALIASES, SELECTORS, Generator, is_own, select
+from ..selection.api import ALIASES, SELECTORS, Generator, is_own_selector, select
 from ..selection.options import Cover
 from ..selection.result import Selection
 from ..selection.scales import neighbour_count
@@ -83,7 +83,7 @@ def _read_options(
     for option, remedy in NOT_HERE.items():
         if options.get(option) is not None:
             raise ValueError(f"{option} is not for select_distributed; {remedy}")
-    if not isinstance(method, str) or is_own(method) or (method in SELECTORS and method not in METHODS):
+    if not isinstance(method, str) or is_own_selector(method) or (method in SELECTORS and method not in METHODS):
         raise ValueError(
             f"method must be one of {', '.join(METHODS)} (soft cover), got {method!r}; keepset.select takes the others"
         )

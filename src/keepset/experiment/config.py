@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import inspect
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,7 @@ from ..learning import LearnerSettings, learner
 from ..learning.learner import unused_settings
 from ..learning.models import MODELS
 from ..learning.trainer import TrainSettings
-from ..selection.api import ALIASES, SELECTORS, is_own, own_selector, select_per_class
+from ..selection.api import ALIASES, SELECTORS, check_own_options, is_own_selector, own_selector, select_per_class
 from ..selection.options import POINT_WEIGHTS, Cover
 from ..views import ENCODERS, DINOv2Settings, SimCLRSettings, VICRegSettings, check_name
 from ..views import PRESETS as VIEW_PRESETS
@@ -84,7 +83,7 @@ class RunConfig:
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))  # frozen like the rest
         learner(self.learner, self.learning)
         method, view = self.method_and_view()
-        if not is_own(method) and method not in SELECTORS:
+        if not is_own_selector(method) and method not in SELECTORS:
             raise ValueError(f"unknown selector {method!r}; {nearest_name(method, [*SELECTORS, *ALIASES])}")
         if view is not None and _reads(method) != "one":
             raise ValueError(f"selector {self.selector!r}: {method} does not read a single view; leave out ':{view}'")
@@ -100,8 +99,8 @@ class RunConfig:
 
     def _check_options(self, method: str) -> None:
         """Refuse wrong options now, and not after an episode has been trained."""
-        if is_own(method):
-            _check_own_options(method, self.options)
+        if is_own_selector(method):
+            check_own_options(own_selector(method), method, self.options)
             return
         known = [name for name in SELECTORS[method].options if name not in ("view", "uncertainty", "on_pick")]
         for option in self.options:
@@ -136,7 +135,7 @@ class RunConfig:
 
     def method_and_view(self) -> tuple[str, str | None]:
         """`maxherding:pixels` -> its two parts; a function of the caller's reads all views."""
-        if is_own(self.selector):
+        if is_own_selector(self.selector):
             return self.selector, None
         method, _, view = self.selector.partition(":")
         return ALIASES.get(method, method), view or None
@@ -159,19 +158,7 @@ class RunConfig:
 
 def _reads(method: str) -> str:
     """Which views: none, one or all."""
-    return "all" if is_own(method) else SELECTORS[method].views
-
-
-def _check_own_options(method: str, options: Iterable[str]) -> None:
-    """Refuse a function of the caller's that is not there, and options that it does not take."""
-    parameters = inspect.signature(own_selector(method)).parameters
-    if any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in parameters.values()):
-        return
-    known = [name for name in list(parameters)[2:] if name not in ("generator", "start")]
-    for option in options:
-        if option not in known:
-            remedy = nearest_name(option, known) if known else "it takes none"
-            raise ValueError(f"unknown option {option!r} for {method}; {remedy}")
+    return "all" if is_own_selector(method) else SELECTORS[method].views
 
 
 def plain_values(settings: Any) -> Any:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ..data import Dataset, DataSettings, load
 from ..learning import learner
-from ..learning.learner import is_own
 from ..learning.trainer import Material
 from .config import RunConfig, identity
 
@@ -88,12 +87,10 @@ class Shared:
 
 
 def first_key(config: RunConfig) -> str:
-    """What the first episode depends on: of the learner its rate alone, since it has nothing to replay.
-
-    But one of the caller's may do anything.
-    """
+    """What the first episode depends on: of the learner its rate alone, where all are alike with nothing to replay."""
     whole = identity(config)
     parts = {name: whole[name] for name in ("data", "model", "train", "seed", "device", "numbers")}
     parts["train"].pop("stacked", None)  # which it is not
-    parts["learner"] = config.learner if is_own(config.learner) else "any"
-    return json.dumps({**parts, "rate": learner(config.learner, config.learning).rate}, sort_keys=True)
+    made = learner(config.learner, config.learning)
+    parts["learner"] = made.rate if made.shares_first else [config.learner, whole["learning"], made.rate]
+    return json.dumps(parts, sort_keys=True)

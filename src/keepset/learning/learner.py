@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import fields, replace
 
 from ..checks import check_choice, own_function
@@ -38,7 +39,7 @@ def learner(name: str, settings: LearnerSettings | None = None) -> Learner:
     ((10, 10), 0.1)
     """
     settings = settings or LearnerSettings()
-    if is_own(name):
+    if _is_own(name):
         wrapped = _own(name.removesuffix("-star"), settings)
     else:
         check_choice("learner", name, LEARNERS)
@@ -47,32 +48,35 @@ def learner(name: str, settings: LearnerSettings | None = None) -> Learner:
     return star(wrapped, settings) if name.endswith("-star") else wrapped
 
 
-def is_own(name: str) -> bool:
-    """Whether it is a function of the caller's."""
-    return ":" in name
-
-
 def unused_settings(name: str) -> tuple[str, ...]:
     """The settings that are not read by the learner of that name, and do not make a run of it another run.
 
     >>> unused_settings("mir-star")
     ()
     """
-    if is_own(name):
+    if _is_own(name):
         return ()
     replays = name not in ("finetune", "joint")
     mine = {"star": name.endswith("-star"), "mir": name.startswith("mir"), "memory": replays}
     return tuple(field.name for field in fields(LearnerSettings) if not mine.get(field.name.partition("_")[0], True))
 
 
+def _is_own(name: str) -> bool:
+    """Whether it is a function of the caller's."""
+    return ":" in name
+
+
 def _own(name: str, settings: LearnerSettings) -> Learner:
+    function = own_function("learner", name, LEARNERS)
     try:
-        made = own_function("learner", name, LEARNERS)(settings)
+        inspect.signature(function).bind(settings)
     except TypeError as error:
         raise ValueError(f"learner {name!r} must be a function of the settings, LearnerSettings: {error}") from None
+    made = function(settings)
     if not isinstance(made, Learner):
         raise ValueError(f"learner {name!r} must return a keepset.learning.Learner, got {type(made).__name__}")
-    return replace(made, name=name, rate=made.rate if settings.rate is None else settings.rate)
+    rate = made.rate if settings.rate is None else settings.rate
+    return replace(made, name=name, rate=rate, draws=tuple(made.draws))
 
 
 def _plain(name: str, settings: LearnerSettings, rate: float) -> Learner:
@@ -80,8 +84,8 @@ def _plain(name: str, settings: LearnerSettings, rate: float) -> Learner:
     plain = {
         "finetune": Learner("finetune", finetune, (), rate),
         "joint": Learner("joint", finetune, (), rate, joint=True),
-        "er": Learner("er", er, replay, rate),
-        "er-ace": Learner("er-ace", er_ace, replay, rate, holds_new_classes=True),
+        "er": Learner("er", er, replay, rate, stackable=True),
+        "er-ace": Learner("er-ace", er_ace, replay, rate, holds_new_classes=True, stackable=True),
         "mir": Learner("mir", mir(settings.memory_batch, rate), (settings.mir_candidates,), rate),
     }
-    return plain[name]
+    return replace(plain[name], shares_first=True)

@@ -29,7 +29,7 @@ SIDE = 8  # the ResNet halves maps three times
 def check_stackable(learner: Learner, model: nn.Module, side: int, batch: int, device: str) -> None:
     """Refuse what cannot be stacked; side: of the images, in pixels."""
     remedy = "leave out train.stacked"
-    if not isinstance(learner.gradients, Descent) or learner.begin is not None or len(learner.draws) != 1:
+    if not learner.stackable or not isinstance(learner.gradients, Descent) or len(learner.draws) != 1:
         raise ValueError(f"train.stacked is for the learners er and er-ace, got {learner.name}; {remedy}")
     if learner.draws[0] != batch:
         draws = f"{batch} and {learner.draws[0]}"

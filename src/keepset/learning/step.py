@@ -114,6 +114,10 @@ class Learner:
     """Whether it trains on all data so far instead of replaying."""
     begin: Begin | None = None
     """Makes it ready, for a learner that draws something once an episode; None: `gradients` is the step."""
+    shares_first: bool = False
+    """Whether with nothing to replay it is finetuning, to the bit: such learners may share a first episode."""
+    stackable: bool = False
+    """Whether its loss takes batches of several runs, and gives one number for each."""
 
     def ready(self, model: nn.Module, compiling: bool = False) -> Prepared:
         """For as many episodes as there are: before each, `draw` what is drawn once an episode."""

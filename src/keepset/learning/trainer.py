@@ -130,10 +130,9 @@ class Trainer:
         sizes = batch_sizes(self.settings.batch, self.learner.draws, len(episode.memory))
         if sizes != self.sizes:
             self.sizes, self._replay = sizes, None
-        # with nothing to replay all learners are alike, to the bit: runs may share a first episode
-        without = self.learner.draws and len(sizes) == 1
+        alike = self.learner.shares_first and len(sizes) == 1
         plain = compiled_descent(finetune) if self._compiling else finetune
-        self._gradients = plain if without else self._prepared.gradients
+        self._gradients = plain if alike else self._prepared.gradients
         for weight in self.model.parameters():
             momentum = self.optimiser.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
             momentum.zero_()

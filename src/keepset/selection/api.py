@@ -154,7 +154,7 @@ def coverage(views: Views, indices: Any, *, method: str = "mers", **options: Any
     return _call(method, read_views(named), 0, read_generator(None), kept, options).objective
 
 
-def is_own(method: str) -> bool:
+def is_own_selector(method: str) -> bool:
     """Whether `module:function` is meant, and not a selector's name, or `maxherding:simclr` as runs have it."""
     head, colon, _ = method.partition(":")
     return bool(colon) and head not in SELECTORS and head not in ALIASES
@@ -165,11 +165,30 @@ def own_selector(method: str) -> Selector:
     return own_function("selector", method, [*SELECTORS, *ALIASES])
 
 
+def check_own_options(method: Selector, name: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that a function of the caller's does not take, or lacks."""
+    try:
+        signature = inspect.signature(method)
+    except (TypeError, ValueError):  # some builtins do not tell
+        return
+    takes = signature.parameters
+    if not any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in takes.values()):
+        known = [option for option in list(takes)[2:] if option not in ("generator", "start")]
+        for option in options:
+            if option not in known:
+                remedy = nearest_name(option, known) if known else "it takes none"
+                raise ValueError(f"unknown option {option!r} for {name}; {remedy}")
+    try:
+        signature.bind({}, 1, generator=None, **options)
+    except TypeError as error:
+        raise ValueError(f"{name} must be a function (views, budget, *, generator, **options): {error}") from None
+
+
 # ---------------------------------------------------------------- the steps
 
 
 def _method(method: str | Selector) -> str | Selector:
-    return own_selector(method) if isinstance(method, str) and is_own(method) else method
+    return own_selector(method) if isinstance(method, str) and is_own_selector(method) else method
 
 
 def _writable(named: Mapping[str, Array]) -> dict[str, Array]:
@@ -224,6 +243,7 @@ def _call_own(
 ) -> Selection:
     """A selector of the caller's: it may return a Selection or any sequence of indices, which is checked."""
     name = getattr(method, "__name__", type(method).__name__)
+    check_own_options(method, name, options)
     if len(start):
         if "start" not in inspect.signature(method).parameters:
             raise ValueError(
@@ -264,7 +284,7 @@ def _select_class(
     options, notes = dict(options), []
     if budget > count:
         notes.append(f"the class has {count} points, fewer than its budget {budget}: all are kept")
-    k = options.get("neighbours")
+    k = None if callable(method) else options.get("neighbours")
     if k is not None and whole_number("neighbours", k) > count - 1:
         notes.append(f"neighbours {k} clamped to {count - 1}, the other points of the class")
         options["neighbours"] = count - 1 or None
