@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from .geometry import cloud
 from .inputs import Array, Views, as_kind, name_views, read_budgets, read_indices, read_vector, read_view, read_views
 from .kernels import median_bandwidth
 from .options import Cover
+from .own import Selector, call_own
 from .rainbow import rainbow
 from .result import Selection, uncovered_selection
 from .simple import closest, herding, random
@@ -25,7 +25,6 @@ from .targets import with_density, with_purity
 from .teal import teal
 
 Generator = int | torch.Generator | None
-Selector = Callable[..., Selection | Sequence[int] | Array]
 
 COVER = tuple(field.name for field in fields(Cover))
 PER_POINT = ("uncertainty", "point_weights")
@@ -165,25 +164,6 @@ def own_selector(method: str) -> Selector:
     return own_function("selector", method, [*SELECTORS, *ALIASES])
 
 
-def check_own_options(method: Selector, name: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that a function of the caller's does not take, or lacks."""
-    try:
-        signature = inspect.signature(method)
-    except (TypeError, ValueError):  # some builtins do not tell
-        return
-    takes = signature.parameters
-    if not any(entry.kind is inspect.Parameter.VAR_KEYWORD for entry in takes.values()):
-        known = [option for option in list(takes)[2:] if option not in ("generator", "start")]
-        for option in options:
-            if option not in known:
-                remedy = nearest_name(option, known) if known else "it takes none"
-                raise ValueError(f"unknown option {option!r} for {name}; {remedy}")
-    try:
-        signature.bind({}, 1, generator=None, **options)
-    except TypeError as error:
-        raise ValueError(f"{name} must be a function (views, budget, *, generator, **options): {error}") from None
-
-
 # ---------------------------------------------------------------- the steps
 
 
@@ -214,7 +194,7 @@ def _call(
     options: Mapping[str, Any],
 ) -> Selection:
     if callable(method):
-        return _call_own(method, views, budget, generator, start, options)
+        return call_own(method, views, budget, generator, start, options)
     name = _known(method)
     entry = SELECTORS[name]
     for option in options:
@@ -231,34 +211,6 @@ def _unknown_option(name: str, option: str) -> str:
         return f"option {option!r} is not for {name}, but for {', '.join(others)}; leave it out or choose one of these"
     known = SELECTORS[name].options
     return f"unknown option {option!r} for {name}; {nearest_name(option, known) if known else 'it takes none'}"
-
-
-def _call_own(
-    method: Selector,
-    views: dict[str, Tensor],
-    budget: int,
-    generator: torch.Generator,
-    start: Tensor,
-    options: Mapping[str, Any],
-) -> Selection:
-    """A selector of the caller's: it may return a Selection or any sequence of indices, which is checked."""
-    name = getattr(method, "__name__", type(method).__name__)
-    check_own_options(method, name, options)
-    if len(start):
-        if "start" not in inspect.signature(method).parameters:
-            raise ValueError(
-                f"start= was given, but the selector {name} takes no such argument; add it or leave start out"
-            )
-        options = {**options, "start": start}
-    result = method(views, budget, generator=generator, **options)
-    count = len(next(iter(views.values())))
-    picked = result.indices if isinstance(result, Selection) else result
-    indices = read_indices(f"what the selector {name} returned", picked, count)
-    if len(indices) != budget:
-        raise ValueError(f"the selector {name} must return {budget} indices (the budget), got {len(indices)}")
-    if isinstance(result, Selection):
-        return replace(result, indices=indices, method=result.method or name)
-    return uncovered_selection(indices, name)
 
 
 def _as_passed(chosen: Selection, like: Array) -> Selection:
