@@ -161,6 +161,7 @@ BEFORE = ("supervised", "simclr", "previous")
                 (BEFORE[:2], PURE | NARROW),
                 (BEFORE[:2], {"point_weights": "density", "point_power": 2.0}),
                 (BEFORE[:2], {"point_weights": "density", "point_power": 4.0}),
+                (BEFORE, PURE | NARROW | {"purity_view": "simclr"}),
                 (BEFORE, {}),
                 (BEFORE[:2], NARROW),
                 (BEFORE[:2], PURE),

@@ -22,6 +22,7 @@ from keepset import cli, embed
 from keepset.data import Episode, load, split
 from keepset.experiment.config import RunConfig, make_config, run_hash
 from keepset.experiment.run import run
+from keepset.experiment.side_by_side import run_all
 from keepset.experiment.world import World
 from keepset.report.kept import read_kept_views
 from keepset.selection import select_per_class
@@ -217,6 +218,28 @@ def test_another_run__reads_the_views_of_the_first(
     assert entries() == before
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_runs_side_by_side__read_a_view_once_an_episode(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mixed: bool
+) -> None:
+    configs = [config_of(data, selector="maxherding:simclr"), config_of(data), config_of(data, seed=1)]
+    if mixed:  # with a view of the same name that is another one
+        configs.insert(1, config_of(data, simclr={**QUICK["simclr"], "seed": 1}))
+    alone = [run(config, tmp_path / "alone") for config in configs]
+    get, looked = Cache.get, list[str]()
+
+    def look(cache: Cache, images: Tensor, recipe: Any, *rest: Any) -> Any:
+        looked.append(key_of(images, recipe))
+        return get(cache, images, recipe, *rest)
+
+    monkeypatch.setattr(Cache, "get", look)
+    together = run_all(configs, tmp_path / "together", side_by_side=4)
+    for name in ("views", "picks"):
+        assert [each[name] for each in together if isinstance(each, dict)] == [each[name] for each in alone]
+    assert set(looked) == set(entries())
+    assert mixed or len(looked) == 2
+
+
 def test_another_setting_of_the_view__is_another_view(data: Path, tmp_path: Path) -> None:
     first = run(config_of(data), tmp_path)
     second = run(config_of(data, simclr={**QUICK["simclr"], "seed": 1}), tmp_path)
@@ -274,6 +297,7 @@ import torch
 torch.set_num_threads(1)
 from keepset.experiment.config import make_config
 from keepset.experiment.run import run
+from keepset.experiment.side_by_side import run_all
 config = make_config(flags=json.loads(sys.argv[1]))
 folder = Path(sys.argv[2])
 (folder / f"ready {config.seed}").touch()

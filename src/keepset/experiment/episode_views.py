@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..data import Dataset, Episode
 from ..views import ENCODERS, Cache, Material, make_view, neighbour_accuracy, pixels, supervised
 from .config import RunConfig
 from .results import RunFolder
+from .shared import Judged, Shared
 
 Told = Callable[[Mapping[str, Any]], object]
 SMALL = 2**24  # bytes of features that a run keeps unasked
@@ -19,8 +21,10 @@ SMALL = 2**24  # bytes of features that a run keeps unasked
 class EpisodeViews:
     """What a run looks through; `told` is what its record says of the last episode."""
 
-    def __init__(self, config: RunConfig, data: Dataset, folder: RunFolder, on_view: Told | None) -> None:
-        self.config, self.data, self.folder, self.on_view = config, data, folder, on_view
+    def __init__(
+        self, config: RunConfig, data: Dataset, folder: RunFolder, on_view: Told | None, shared: Shared
+    ) -> None:
+        self.config, self.data, self.folder, self.on_view, self.shared = config, data, folder, on_view, shared
         self.cache, self.told = Cache(config.cache), dict[str, Any]()
         self.previous: Tensor | None = None
         """The learner's features of the images before the episode, while it lasts, if a view is made of them."""
@@ -42,11 +46,19 @@ class EpisodeViews:
         images = episode.train_images.to(self.config.device)
         material = self._material(number, model, normalise)
         views, self.told = dict[str, Tensor](), {}
-        for name in self.config.used_views():
+
+        def judged(name: str) -> Judged:
             made = make_view(name, images, material)
-            views[name] = made.features
-            quality = neighbour_accuracy(made.features, episode.train_labels) if len(images) > 1 else None
-            self.told[name] = {"entry": made.entry, "neighbour accuracy": quality}
+            return Judged(made, neighbour_accuracy(made.features, episode.train_labels) if len(images) > 1 else None)
+
+        for name in self.config.used_views():
+            if name in ENCODERS:
+                origin = repr((self.config.data, number, material.settings[name], images.device, self.cache.folder))
+                found = self.shared.view(name, origin, functools.partial(judged, name))
+            else:
+                found = judged(name)
+            views[name] = found.made.features
+            self.told[name] = {"entry": found.made.entry, "neighbour accuracy": found.quality}
             self._tell(number, {"view": name, **self.told[name]})
         if views and self._keeps(views):
             self.folder.keep_views(number + 1, views, episode.train_labels)

@@ -1,10 +1,11 @@
-"""What the runs of one command share: data sets on the device, and the first episode, in which nothing is replayed."""
+"""What the runs of one command share: data sets on the device, views that depend on the images alone, and the first
+episode, in which nothing is replayed."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor
 from ..data import Dataset, DataSettings, load
 from ..learning import learner
 from ..learning.trainer import Material
+from ..views import Made
 from .config import RunConfig, identity
 
 
@@ -26,6 +28,14 @@ class First:
     records: Sequence[Mapping[str, Any]]
 
 
+@dataclass(frozen=True)
+class Judged:
+    """A view, and how often neighbours in it share a label."""
+
+    made: Made
+    quality: float | None
+
+
 class Shared:
     """Nothing is shared that could change a number: a run has the same bits by itself."""
 
@@ -33,6 +43,7 @@ class Shared:
         self._data: dict[DataSettings, Dataset] = {}
         self._material: dict[tuple[DataSettings, str], Material] = {}
         self._wanted = Counter(first_key(config) for config in configs)
+        self._views: dict[str, tuple[str, Judged]] = {}
         self._firsts: dict[str, First] = {}
         self._training: set[str] = set()
         self.alive = 0
@@ -61,6 +72,12 @@ class Shared:
             mean, std = (torch.tensor(values, device=images.device) for values in (data.mean, data.std))
             self._material[place] = Material(images, labels, mean, std, data.padding, data.flip)
         return self._material[place]
+
+    def view(self, name: str, origin: str, make: Callable[[], Judged]) -> Judged:
+        """A view by what it is made from. Of each name the last one is kept: runs side by side are in one episode."""
+        if name not in self._views or self._views[name][0] != origin:
+            self._views[name] = origin, make()
+        return self._views[name][1]
 
     # ------------------------------------------------------------ first episodes
 

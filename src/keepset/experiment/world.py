@@ -30,7 +30,7 @@ from .results import Progress, RunFolder, json_number
 from .shared import First, Shared
 
 Chosen = Mapping[int | str, Selection]
-SAVING_SHARE = 20  # a checkpoint is written when this many times as long has gone by as it takes
+SAVING_SHARE = 20  # a checkpoint is written when this many times as long has gone by as one took
 
 
 class World:
@@ -63,7 +63,7 @@ class World:
                 check_stackable(self.learner, self.model, side, config.train.batch, config.device)
         self.trainer = Trainer(self.model, self.learner, config.train, self.shared.material(config), engine)
         self.buffer = _empty_buffer(config, self.data.classes)
-        self.views = EpisodeViews(config, self.data, folder, on_view)
+        self.views = EpisodeViews(config, self.data, folder, on_view, self.shared)
         self.progress, self._resumed = Progress(), dict[str, Tensor]()
         self._saved = 0.0, 0.0  # when the last checkpoint was written, and the seconds that it took
         self._check_sizes()
@@ -245,7 +245,8 @@ class World:
         self.views.previous = None
         self.progress.episode += 1
         self.progress.epoch = 0
-        self.save({f"model.{name}": tensor for name, tensor in self.model.state_dict().items()})
+        if self._saving_pays():
+            self.save({f"model.{name}": tensor for name, tensor in self.model.state_dict().items()})
 
     def _saving_pays(self) -> bool:
         """Whether checkpoints stay below a twentieth of the time, those of all runs side by side together."""
