@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,20 @@ def test_table__in_the_terminal(call: Any, runs: Path) -> None:
     assert ["capacity", "random", "mers"] in lines
     assert ["500", "37.0", "±", "1.0", "47.0", "±", "2.0"] in lines
     assert ["2000", "51.0", "±", "1.0", "–"] in lines
+
+
+def test_table__variants_by_themselves(call: Any, runs: Path) -> None:
+    for seed in (0, 1):
+        options = {"point_weights": "purity", "bandwidth_scale": 0.5, "purity_view": "simclr"}
+        write_result(runs, 0.5 + 0.02 * seed, selector="mers", capacity=500, seed=seed, options=options)
+    code, out, err = call("table", "runs", "--against", "mers")
+    assert (code, err) == (0, "")
+    first, second = out.split("FAA less that of mers")
+    assert re.search(r"\nmers bandwidth_scale=0.5 +51.0 ± 1.0 +–\n  point_weights=purity +\n  purity_view", first)
+    lines = [line.split() for line in second.splitlines()]
+    assert ["mers", "bandwidth_scale=0.5", "500", "+4.0", "−8.7", "to", "+16.7", "0.156"] in [
+        line[:8] for line in lines
+    ]
 
 
 def test_table__bold_where_the_terminal_can(call: Any, runs: Path, monkeypatch: Any) -> None:

@@ -78,7 +78,7 @@ def test_file__begins_with_what_it_costs(file: Path) -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_file__has_a_fast_twin_and_its_seeds(file: Path) -> None:
     """Five, or eight where small differences are looked for, or three to have it sooner."""
-    runs, seeds = runs_of(file), {"past": 8, "claims": 3, "ablations": 3}.get(file.stem.split("_")[0], 5)
+    runs, seeds = runs_of(file), SEEDS.get(file.stem, 5)
     assert {run.config.train.epochs for run in runs} == {100}
     one = read_grids([file], "fast", {"seed": 0}).runs
     assert {run.config.train.epochs for run in one} == {10}
@@ -146,6 +146,7 @@ def test_embeddings__each_alone_and_beside_the_supervised_one() -> None:
     assert found == {("supervised",), *((name,) for name in own), *(("supervised", name) for name in own)}
 
 
+SEEDS = {"past_mers_cifar100": 8, "past_mers_cifar100_order_42": 6, "claims_cifar100": 3, "ablations_cifar100": 3}
 PURE = {"point_weights": "purity"}
 NARROW = {"bandwidth_scale": 0.5}
 BEFORE = ("supervised", "simclr", "previous")
@@ -168,7 +169,10 @@ BEFORE = ("supervised", "simclr", "previous")
                 (BEFORE, PURE | {"purity_view": "simclr"}),
             ],
         ),
-        ("past_mers_cifar100_order_42", [(BEFORE[:2], {}), (BEFORE[:2], PURE | NARROW)]),
+        (
+            "past_mers_cifar100_order_42",
+            [(BEFORE[:2], {}), (BEFORE, PURE | NARROW | {"purity_view": "simclr"}), (BEFORE[:2], PURE | NARROW)],
+        ),
     ],
 )
 def test_past_mers__the_arms_at_two_capacities(stem: str, arms: list[tuple[tuple[str, ...], dict[str, Any]]]) -> None:

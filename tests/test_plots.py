@@ -11,7 +11,7 @@ import pytest
 
 from keepset import cli
 from keepset.metrics import all_metrics, average_accuracies
-from keepset.report.lines import comparable
+from keepset.report.lines import comparable, usual_line
 from keepset.report.paper import printed_result
 from keepset.report.plots import draw_capacity, draw_episodes, draw_forgetting, draw_matrix, with_room
 from keepset.report.stored import Record
@@ -159,6 +159,27 @@ def test_legend__covers_neither_data_nor_title_and_is_not_cut(draw: Any) -> None
     assert not any(legend.overlaps(text.get_window_extent()) for text in figure.texts)
     assert legend.x1 <= figure.bbox.x1
     assert legend.y0 >= figure.bbox.y0
+
+
+def test_variants__are_lines_where_a_selector_was_set_in_several_ways() -> None:
+    def variants(number: float) -> list[Record]:
+        name = "mers" if number == 1 else f"mers bandwidth_scale={number}"
+        settings: dict[str, Any] = {"options.bandwidth_scale": number, "variant": name}
+        return some(("mers",), episodes=10, **settings)
+
+    records = [*variants(0.5), *variants(1), *some(("random",), episodes=10, variant="random")]
+    assert usual_line(variants(1), ("capacity",)) == "selector"
+    assert usual_line(records, ("capacity",)) == "variant"
+    with pytest.raises(ValueError, match=r"differ in options.bandwidth_scale \(0.5, 1\)"):
+        draw_capacity(records)
+    figure = draw_capacity(records, line="variant", paper=True)
+    lines = lines_of(figure.axes[0])
+    assert set(lines) == {"mers", "mers bandwidth_scale=0.5", "random"}
+    assert lines["mers"].get_color() == look(PLACES["mers"])["color"], "the plain one looks as everywhere"
+    assert len({(line.get_color(), line.get_marker()) for line in lines.values()}) == 3
+    dashed = [line for line in figure.axes[0].get_lines() if line.get_gid() == "paper"]
+    assert len(dashed) == 2, "the paper has no such variant"
+    assert entries(figure)[-1] == "paper"
 
 
 # ---------------------------------------------------------------- the paper's

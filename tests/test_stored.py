@@ -139,6 +139,28 @@ def test_settings__selector_names_a_view_that_is_not_the_learners(
     assert (found["selector"], found["method"], found["views"]) == (selector, method, views)
 
 
+@pytest.mark.parametrize(
+    ("given", "variant"),
+    [
+        ({"selector": "random"}, "random"),
+        ({"selector": "mers", "options": {"weights": "printed", "bandwidth_scale": 1.0}}, "mers"),
+        ({"selector": "maxherding:simclr"}, "maxherding:simclr"),
+        ({"selector": "maxherding", "options": {"bandwidth": "knn"}}, "maxherding bandwidth=knn"),
+        ({"selector": "mers", "views": ["simclr"]}, "mers views=simclr"),
+        (
+            {
+                "selector": "mers",
+                "views": ["supervised", "pixels"],
+                "options": {"weights": [2.0, 1.0], "neighbours": 7},
+            },
+            "mers views=supervised+pixels neighbours=7 weights=2.0 1.0",
+        ),
+    ],
+)
+def test_settings__a_variant_is_the_selector_with_what_was_set_of_it(given: Any, variant: str) -> None:
+    assert flat_settings(run_identity(**given), 10)["variant"] == variant
+
+
 def test_settings__options_left_out_have_their_defaults() -> None:
     plain = flat_settings(run_identity(), 10)
     assert (plain["options.weights"], plain["options.neighbours"]) == ("printed", "auto")

@@ -22,7 +22,7 @@ from keepset.report.render import in_latex, latex, markdown, tidy_csv
 from keepset.report.sheets import pairs_sheet, table_sheet
 from keepset.report.statistics import incomplete_beta, paired_test, t_quantile, two_sided_p
 from keepset.report.stored import Record, flat_settings, read_records
-from keepset.report.tables import Table, best_places, metric_name, tabulate
+from keepset.report.tables import Table, best_places, metric_name, tabulate, usual_axes
 
 
 def runs(finals: list[float], **given: Any) -> list[Record]:
@@ -229,6 +229,54 @@ def test_tabulate__what_is_shared_is_told_above() -> None:
     assert "width 20" in alone
     assert "one seed a cell" in alone
     assert ", 10 episodes, 1 epoch, " in table_sheet(tabulate(runs([10], train__epochs=1))).caption
+
+
+# ---------------------------------------------------------------- axes that nobody named
+
+VARIANTS = [
+    *runs([10, 12], selector="random", capacity=100),
+    *runs([20, 22], capacity=100),
+    *runs([30, 34], capacity=100, options={"point_weights": "purity", "bandwidth_scale": 0.5}),
+    *runs([24, 26], capacity=500, views=["supervised", "simclr", "previous"]),
+]
+
+
+def test_usual_axes__variants_where_selectors_were_set_in_several_ways() -> None:
+    assert usual_axes(SMALL) == (("capacity",), ("selector",))
+    rows, columns = usual_axes(VARIANTS)
+    assert (rows, columns) == (("variant",), ("capacity",))
+    table = tabulate(VARIANTS, "FAA", rows, columns)
+    assert table.rows == (
+        ("random",),
+        ("mers",),
+        ("mers bandwidth_scale=0.5 point_weights=purity",),
+        ("mers views=supervised+simclr+previous",),
+    )
+    assert [table.cells[row, (100,)].mean for row in table.rows[:3]] == pytest.approx([11, 21, 32])
+    assert table.varying == {}, "the variants tell all of it"
+    assert bold(table) == {("mers bandwidth_scale=0.5 point_weights=purity", 100)}
+
+
+def test_usual_axes__what_else_differs_comes_first() -> None:
+    more = [*VARIANTS, *runs([5, 6], learner="er"), *runs([7, 8], learner="er", simclr__epochs=50)]
+    rows, columns = usual_axes(more)
+    assert (rows, columns) == (("learner", "simclr.epochs", "variant"), ("capacity",))
+    assert tabulate(more, "FAA", rows, columns).repeated == 0
+    assert usual_axes(more, {"learner": ["er"], "simclr.epochs": ["50"]}) == (("capacity",), ("selector",))
+    assert usual_axes(more, {"learner": ["er"]}) == (("simclr.epochs", "variant"), ("capacity",))
+    with pytest.raises(ValueError, match="no finished runs"):
+        usual_axes([])
+
+
+def test_compare__variants_with_the_plain_selector() -> None:
+    table = tabulate(VARIANTS, "FAA", ["variant"], ["capacity"])
+    tests = compare(table, "mers")
+    assert {place: test.difference for place, test in tests.items()} == {
+        (("random",), (100,)): pytest.approx(-10),
+        (("mers bandwidth_scale=0.5 point_weights=purity",), (100,)): pytest.approx(11),
+    }
+    with pytest.raises(ValueError, match="names no variant of this table: 'teal'; choose from"):
+        compare(table, "teal")
 
 
 # ---------------------------------------------------------------- the best

@@ -23,7 +23,7 @@ def plot(
     kind: Annotated[str, Option(help="capacity, episodes, forgetting (beside stability), or matrix.")] = "capacity",
     metric: Annotated[str | None, Option(help="FAA, AAA, forgetting or stability against capacity; else FAA.")] = None,
     where: Annotated[list[str] | None, Option(help="Only runs like this: learner=er-ace, capacity=100,500.")] = None,
-    line: Annotated[str, Option(help="A line for each value of this field: options.weights, learner.")] = "selector",
+    line: Annotated[str | None, Option(help="A line for each value of this field: options.weights, learner.")] = None,
     paper: Annotated[bool, Option("--paper", help="The paper's results behind ours, dashed.")] = False,
 ) -> None:
     """Draw results against capacity or episode by episode, or the accuracy matrix of one run.
@@ -49,20 +49,21 @@ def plot(
     records = _records(folders, where or [])
     if kind != "matrix":
         records, line = _comparable(records, kind, line)
-    figure = _figure(records, kind, metric or "FAA", line, paper)
+    figure = _figure(records, kind, metric or "FAA", line or "", paper)
     save(figure, output)
     if paper and not any(each.get_gid() == "paper" for axes in figure.axes for each in axes.get_lines()):
         warn("the paper prints nothing for these runs, so there is no dashed line")
     say(f"{len(records)} {'run' if len(records) == 1 else 'runs'} drawn in {output}")
 
 
-def _comparable(records: Sequence[Record], kind: str, line: str) -> tuple[list[Record], str]:
+def _comparable(records: Sequence[Record], kind: str, given: str | None) -> tuple[list[Record], str]:
     """The runs without copies, and the whole name of the field whose values are the lines."""
-    from ..report.lines import comparable
+    from ..report.lines import comparable, usual_line
     from ..report.stored import field_name, known_fields
 
-    line = field_name(line, known_fields(records))
-    kept = comparable(records, line, () if kind == "episodes" else ("capacity",))
+    axes = () if kind == "episodes" else ("capacity",)
+    line = usual_line(records, axes) if given is None else field_name(given, known_fields(records))
+    kept = comparable(records, line, axes)
     if len(kept) < len(records):
         warn(f"{len(records) - len(kept)} of the runs are there twice and count once")
     return kept, line

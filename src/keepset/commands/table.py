@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,20 +20,23 @@ if TYPE_CHECKING:
     from ..report.stored import Found
 
 Option = typer.Option
+HEAD = 36  # letters of a row's head on one line
 FORMATS = {"terminal": "", "markdown": ".md", "latex": ".tex", "csv": ".csv"}
 
 
 def table(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of runs, or of such folders.")],
     metric: Annotated[str, Option(help="FAA, AAA, forgetting, stability; a list.")] = "FAA",
-    rows: Annotated[str, Option(help="A field of the runs, or a list: learner,capacity.")] = "capacity",
-    columns: Annotated[str, Option(help="A field of the runs, or a list: selector,views.")] = "selector",
+    rows: Annotated[str | None, Option(help="A field of the runs, or a list: learner,capacity.")] = None,
+    columns: Annotated[str | None, Option(help="A field of the runs, or a list: selector,views.")] = None,
     where: Annotated[
         list[str] | None, Option("--where", help="Only these runs: learner=er-ace; capacity=100,500; again for more.")
     ] = None,
     over: Annotated[str, Option(help="What a cell is averaged over; a list.")] = "seed",
     paper: Annotated[bool, Option("--paper", help="The paper's figures below ours, where it prints them.")] = False,
-    against: Annotated[str | None, Option(help="Test every other selector against this one, pair by pair.")] = None,
+    against: Annotated[
+        str | None, Option(help="Test all others against this selector or variant, pair by pair.")
+    ] = None,
     format_: Annotated[str | None, Option("--format", help="terminal, markdown, latex or csv.")] = None,
     digits: Annotated[int | None, Option(help="Decimals; if not given, 1 in a terminal and 2 elsewhere.")] = None,
     output: Annotated[Path | None, Option("-o", "--output", help="Write .md, .tex or .csv.")] = None,
@@ -49,7 +54,7 @@ def table(
     from ..report.render import tidy_csv
     from ..report.sheets import pairs_sheet, table_sheet
     from ..report.stored import read_records
-    from ..report.tables import metric_name, tabulate
+    from ..report.tables import metric_name, tabulate, usual_axes
 
     kind = _format(format_, output)
     shown = _digits(digits, kind)
@@ -59,7 +64,12 @@ def table(
     _tell_skipped(found)
     if not found.records:
         raise ValueError(f"there are no finished runs in {', '.join(map(str, folders))}; see keepset run --out")
-    tables = [tabulate(found.records, name, *_axes(rows, columns), fixed, listed(over) or []) for name in names]
+    averaged = listed(over) or []
+    if rows is None and columns is None:
+        axes = usual_axes(found.records, fixed, averaged)
+    else:
+        axes = tuple(listed(rows or "capacity") or []), tuple(listed(columns or "selector") or [])
+    tables = [tabulate(found.records, name, *axes, fixed, averaged) for name in names]
     if tables[0].repeated:
         warn(f"{tables[0].repeated} of the runs are there twice and count once")
     tests = None if against is None else [compare(each, against) for each in tables]
@@ -101,10 +111,6 @@ def _digits(given: int | None, kind: str) -> int:
     if given is None:
         return 1 if kind == "terminal" else 2
     return check_range("--digits", given, 0, 6, "decimals")
-
-
-def _axes(rows: str, columns: str) -> tuple[list[str], list[str]]:
-    return listed(rows) or [], listed(columns) or []
 
 
 def _conditions(texts: Sequence[str]) -> dict[str, list[str]]:
@@ -157,12 +163,26 @@ def _print(sheet: Sheet) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
+    sheet = _folded(sheet)
     say(sheet.caption)
     for block in _blocks(sheet, console.width):
         say("")
         _print_block(console, sheet, block)
     for note in sheet.notes:
         say(f"\n{note}")
+
+
+def _folded(sheet: Sheet) -> Sheet:
+    """Long heads of rows on several lines."""
+
+    def fold(text: str) -> str:
+        return "\n".join(textwrap.wrap(text, HEAD, subsequent_indent="  ", break_on_hyphens=False)) or text
+
+    return replace(sheet, lines=tuple(replace(line, heads=tuple(map(fold, line.heads))) for line in sheet.lines))
+
+
+def _width(text: str) -> int:
+    return max(map(len, text.split("\n")))
 
 
 def _heads(column: Sequence[str]) -> list[str]:
@@ -175,7 +195,7 @@ def _blocks(sheet: Sheet, width: int) -> list[list[int]]:
     """The columns side by side, block by block; at least one in each."""
     gap = 2
     lead = sum(
-        max(len(head), *(len(line.heads[i]) for line in sheet.lines), 0) + gap for i, head in enumerate(sheet.corner)
+        max(len(head), *(_width(line.heads[i]) for line in sheet.lines), 0) + gap for i, head in enumerate(sheet.corner)
     )
     blocks: list[list[int]] = [[]]
     room = width - lead
@@ -194,8 +214,9 @@ def _print_block(console: Console, sheet: Sheet, block: Sequence[int]) -> None:
     from rich.text import Text
 
     drawn = RichTable(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for name in sheet.corner:
-        drawn.add_column(name, no_wrap=True, vertical="bottom")
+    folded = any("\n" in head for line in sheet.lines for head in line.heads)
+    for name in sheet.corner:  # at the foot of the columns' heads, but folded ones begin where their figures are
+        drawn.add_column(name, no_wrap=True, vertical="top" if folded else "bottom")
     for i in block:
         drawn.add_column("\n".join(_heads(sheet.columns[i])), justify="right", no_wrap=True)
     for line in sheet.lines:

@@ -11,7 +11,7 @@ from ..metrics import mean_and_error
 from .paper import departures, printed_result, printed_results
 from .stored import ABSENT, Record, Value, known_fields
 
-SELECTOR = ("selector", "method", "views")  # told together by a line's name
+SELECTOR = ("selector", "method", "views", "variant")  # told together by a line's name
 Points = Mapping[int, tuple[float, float]]
 """Place on the axis -> mean and standard error in per cent; of one seed there is no error (NaN)."""
 
@@ -50,7 +50,7 @@ def of_the_paper(records: Sequence[Record], metric: str, line: str = "selector")
     """Name of a line -> what the paper prints for the same data set, learner, class order, selector and views."""
     capacities = sorted({int(key[4]) for key in printed_results()})
     found: dict[str, Points] = {}
-    for name, group in groups(records, line).items():
+    for name, group in _as_printed(records, line).items():
         cells = {each: printed_result(metric, {**fields_of(group[0]), "capacity": each}) for each in capacities}
         points = {each: (cell.mean, cell.error) for each, cell in cells.items() if cell is not None}
         if points:
@@ -60,8 +60,14 @@ def of_the_paper(records: Sequence[Record], metric: str, line: str = "selector")
 
 def other_protocol(records: Sequence[Record], line: str = "selector") -> list[str]:
     """What the lines did otherwise than the paper."""
-    firsts = [group[0] for group in groups(records, line).values()]
+    firsts = [group[0] for group in _as_printed(records, line).values()]
     return sorted({each for record in firsts for each in departures(fields_of(record))})
+
+
+def _as_printed(records: Sequence[Record], line: str) -> dict[str, list[Record]]:
+    """The lines that the paper may have too: of a selector's variants the plain one."""
+    found = groups(records, line)
+    return {name: each for name, each in found.items() if line != "variant" or name == each[0]["selector"]}
 
 
 def fields_of(record: Record) -> dict[str, Value]:
@@ -95,16 +101,31 @@ def comparable(records: Sequence[Record], line: str, axes: Sequence[str]) -> lis
     """The records, copies of a run left out; refused if they differ in what the picture does not show."""
     if not records:
         raise ValueError("there is no finished run to draw; look at the folder, and at --where")
-    free = {"seed", *axes, line, *(SELECTOR if line == "selector" else ())}
-    if line in SELECTOR[1:] and all(name == line or _same(records, name) for name in SELECTOR[1:]):
-        free.add("selector")  # which is these two together
     grouped = groups(records, line)
-    varying = {name: found for name in known_fields(records) if name not in free and (found := _values(name, grouped))}
+    varying = _varying(records, line, axes)
     if "selector" in varying:  # the others go with it
         varying = {name: found for name, found in varying.items() if name not in SELECTOR[1:] and "." not in name}
     if varying:
         raise ValueError(_refusal(dict(sorted(varying.items(), key=lambda each: "." in each[0]))))
     return [record for group in grouped.values() for record in _without_copies(group, axes)]
+
+
+def usual_line(records: Sequence[Record], axes: Sequence[str]) -> str:
+    """What a line stands for if nothing is said: a selector, or its variants where these are what differs."""
+    differing = _varying(records, "selector", axes)
+    return "variant" if any(name.startswith("options.") for name in differing) else "selector"
+
+
+def _varying(records: Sequence[Record], line: str, axes: Sequence[str]) -> dict[str, list[Value]]:
+    """Fields that differ within a line or between lines, besides what the picture shows, and their values."""
+    free = {"seed", "variant", *axes, line, *(SELECTOR if line in ("selector", "variant") else ())}
+    if line in ("method", "views") and all(name == line or _same(records, name) for name in ("method", "views")):
+        free.add("selector")  # which is these two together
+    names = [name for name in known_fields(records) if name not in free]
+    if line == "variant":  # which tells all options
+        names = [name for name in names if not name.startswith("options.")]
+    grouped = groups(records, line)
+    return {name: found for name in names if (found := _values(name, grouped))}
 
 
 def _same(records: Sequence[Record], name: str) -> bool:

@@ -1,4 +1,4 @@
-"""A selector against the others: paired tests over the runs that have both."""
+"""A selector, or a variant of one, against the others: paired tests over the runs that have both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from ..checks import nearest_name
 from ..selection.api import ALIASES
 from .statistics import Paired, paired_test
-from .tables import Cell, Key, Table, compared_with
+from .tables import SELECTED, Cell, Key, Table, compared_with
 
 Place = tuple[Key, Key]
 
@@ -17,13 +17,14 @@ def compare(table: Table, against: str) -> dict[Place, Paired]:
 
     Runs are paired by what a cell is averaged over (the seed); runs without a partner are left out.
     """
-    if "selector" not in table.axes:
+    field = "variant" if "variant" in table.axes else "selector"
+    if field not in table.axes:
         raise ValueError("--against compares selectors; put selector on an axis, with --rows or --columns")
     against = ALIASES.get(against, against)
-    labels = {place: str(table.cells[place].fields["selector"]) for place in table.cells}
+    labels = {place: str(table.cells[place].fields[field]) for place in table.cells}
     if against not in labels.values():
         raise ValueError(
-            f"--against names no selector of this table: {against!r}; {nearest_name(against, set(labels.values()))}"
+            f"--against names no {field} of this table: {against!r}; {nearest_name(against, set(labels.values()))}"
         )
     base = [place for place, label in labels.items() if label == against]
     found = {}
@@ -44,7 +45,7 @@ def _partner(table: Table, place: Place, base: list[Place]) -> Place | None:
 
 def _options(table: Table, place: Place) -> list[tuple[str, object]]:
     named = zip(table.axes, (*place[0], *place[1]), strict=True)
-    return [(name, value) for name, value in named if name != "selector" and name != "method"]
+    return [(name, value) for name, value in named if name not in SELECTED]
 
 
 def _test(cell: Cell, other: Cell) -> Paired:

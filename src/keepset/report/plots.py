@@ -189,17 +189,23 @@ def _legend(row: Sequence[Any], line: str, other: Sequence[str]) -> None:
     if any(each.get_gid() == "paper" for axes in row for each in axes.get_lines()):
         name = f"paper (here: {', '.join(other)})" if other else "paper"
         found[name] = Line2D([], [], color=GREY, linestyle="--", linewidth=1)
-    shown = ["\n".join(textwrap.wrap(short(label, 88), 24)) for label in found]
-    title = None if line == "selector" else line
+    shown = [_wrapped(label) for label in found]
+    title = None if line in ("selector", "variant") else line
     looks = {"frameon": False, "fontsize": 8, "title_fontsize": 8, "alignment": "left", "borderaxespad": 0}
     row[-1].legend(list(found.values()), shown, loc="upper left", bbox_to_anchor=(1.03, 1), title=title, **looks)
+
+
+def _wrapped(label: str) -> str:
+    """In lines with room beside a panel; views are told apart at their plus."""
+    lines = textwrap.wrap(short(label, 128).replace("+", "+ "), 26, break_on_hyphens=False)
+    return "\n".join(line.replace("+ ", "+") for line in lines)
 
 
 def _fixed(records: Sequence[Record], line: str, names: Sequence[str]) -> list[str]:
     """What all runs share, in words."""
     first = records[0]
     words = {"capacity": f"|M| = {first['capacity']}", "epochs": f"{counted(first['epochs'], 'epoch')} an episode"}
-    also = () if line in ("selector", "method") or "selector" in names else ("selector",)
+    also = () if line in ("selector", "method", "variant") or "selector" in names else ("selector",)
     also = ("method",) if line == "views" else also  # the selector would name the views of the first line
     found = [words.get(name, str(first[name])) for name in (*names, *also) if name != line]
     return [*found, *([] if first["order"] == "canonical" or line == "order" else [f"class order {first['order']}"])]

@@ -19,6 +19,7 @@ from ..selection.options import Cover
 Value = str | int | float
 
 ABSENT = "–"  # the field means nothing to this run
+USUAL_VIEWS = "supervised+simclr"  # of selectors that read several
 SHORT = {"data.name": "dataset", "data.order": "order", "train.epochs": "epochs", "model.width": "width"}
 # a result grows with its picks, to hundreds of kB, but what a record needs is at its two ends: 10,000 results of 78 kB
 # are read in 1.7 s by their ends, and in 18 s as a whole (2 cores, in the file cache)
@@ -139,19 +140,32 @@ def flat_settings(identity: Mapping[str, Any], episodes: int) -> dict[str, Value
     """The identity of a run, less its seed, as flat fields.
 
     `selector` names the view of a single-view method where it is not the learner's own (`maxherding:simclr`), and
-    `method` does not. Options that were left at their defaults are there with those.
+    `method` does not. Options that were left at their defaults are there with those. `variant` is the selector with all
+    that was set of it.
     """
     method, views = str(identity["selector"]), list(identity["views"])
-    flat: dict[str, Value] = {f"options.{name}": value for name, value in default_options(method).items()}
+    defaults = {f"options.{name}": value for name, value in default_options(method).items()}
+    flat: dict[str, Value] = dict(defaults)
     for name, value in _flat("", identity):
         flat[SHORT.get(name, name)] = value
     flat["method"], flat["views"], flat["episodes"] = method, "+".join(views) or "none", episodes
     flat["data.episodes"] = _sizes(identity["data"].get("episodes"))
     flat.pop("seed", None)
     flat.pop("train.stacked", None)  # a matter of rounding, like the card; a seed that is there both ways counts once
-    one = method in SELECTORS and SELECTORS[method].views == "one" and views != ["supervised"]
-    flat["selector"] = f"{method}:{views[0]}" if one else method
+    reads = SELECTORS[method].views if method in SELECTORS else "all"
+    flat["selector"] = f"{method}:{views[0]}" if reads == "one" and views != ["supervised"] else method
+    words = [str(flat["selector"])]
+    if reads == "all" and flat["views"] != USUAL_VIEWS:
+        words.append(f"views={flat['views']}")
+    words += [f"{name.removeprefix('options.')}={value}" for name, value in _set_options(flat, defaults)]
+    flat["variant"] = " ".join(words).replace(",", ";")  # a comma would end it where values are listed
     return flat
+
+
+def _set_options(flat: Mapping[str, Value], defaults: Mapping[str, Value]) -> list[tuple[str, Value]]:
+    """Those that are not at their defaults."""
+    options = sorted((name, value) for name, value in flat.items() if name.startswith("options."))
+    return [(name, value) for name, value in options if value != defaults.get(name)]
 
 
 def _sizes(episodes: Any) -> Value:

@@ -61,10 +61,13 @@ def save(figure: Any, path: str | Path, dots: int = 200) -> None:
 
 
 def places(names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """A place in the colours and markers for each (selector, label): a selector's own, or else the first one free."""
+    """A place in the colours and markers for each (selector, label): a selector's own, or else the first one free.
+
+    Of several lines of a selector the one that is called like it has its own place, or else the first.
+    """
     found: dict[tuple[str, str], int] = {}
     later = []
-    for name in names:
+    for name in sorted(names, key=lambda name: name[0] != name[1]):
         own = PLACES.get(name[0])
         if own is None or own in found.values():
             later.append(name)

@@ -17,7 +17,8 @@ Key = tuple[Value, ...]
 # runs that differ in one of these are different experiments; the others may go with the cell, as views with a selector
 TOLD = ("dataset", "learner", "selector", "views", "capacity", "order", "episodes", "epochs", "width", "quota")
 MAIN = (*(name for name in TOLD if name != "views"), "data.episodes", "numbers")
-DERIVED = ("method", "selector", "views")  # each goes with the others
+DERIVED = ("method", "selector", "variant", "views")  # each goes with the others
+SELECTED = ("method", "selector", "variant")
 LOWER_IS_BETTER = ("forgetting",)
 
 
@@ -92,7 +93,7 @@ def comparable(field: str, value: Value) -> Value:
     except ValueError:
         if value == "-":
             return ABSENT
-        return ALIASES.get(str(value), value) if field in ("selector", "method") else value
+        return ALIASES.get(str(value), value) if field in SELECTED else value
 
 
 def tabulate(
@@ -107,15 +108,9 @@ def tabulate(
 
     A field that varies must be on an axis, fixed by `where`, or averaged over; else it is refused.
     """
-    if not records:
-        raise ValueError("there are no finished runs to tabulate; run some with keepset run or keepset grid")
-    known = known_fields(records)
-    fixed = {field_name(name, known): list(values) for name, values in (where or {}).items()}
+    known, (records, fixed) = known_fields(records), _asked_for(records, where)
     down, across, averaged = (tuple(field_name(name, known) for name in names) for names in (rows, columns, over))
     _check_axes(down, across)
-    records = chosen(records, fixed)
-    if not records:
-        raise ValueError("no run has all that --where asks for at once; ask for less")
     axes = (*down, *across)
     averaged = tuple(name for name in averaged if name not in axes)
     varying = _left_over(records, axes, averaged)
@@ -132,6 +127,35 @@ def tabulate(
         varying=varying,
         repeated=repeated,
     )
+
+
+def usual_axes(
+    records: Sequence[Record], where: Mapping[str, Sequence[str]] | None = None, over: Sequence[str] = ("seed",)
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Rows and columns where none are named: a row a capacity and a column a selector, if the runs differ in no more.
+
+    Else a row a variant of a selector, behind whatever else they differ in, and a column a capacity.
+    """
+    known, (records, _) = known_fields(records), _asked_for(records, where)
+    averaged = tuple(field_name(name, known) for name in over)
+    differing = _refused(records, ("capacity", "selector"), averaged)
+    if not differing:
+        return ("capacity",), ("selector",)
+    return (*(name for name in differing if not of_selection(name)), "variant"), ("capacity",)
+
+
+def _asked_for(
+    records: Sequence[Record], where: Mapping[str, Sequence[str]] | None
+) -> tuple[list[Record], dict[str, list[str]]]:
+    """The runs that are like `where`, and that with the whole names of its fields."""
+    if not records:
+        raise ValueError("there are no finished runs to tabulate; run some with keepset run or keepset grid")
+    known = known_fields(records)
+    fixed = {field_name(name, known): list(values) for name, values in (where or {}).items()}
+    left = chosen(records, fixed)
+    if not left:
+        raise ValueError("no run has all that --where asks for at once; ask for less")
+    return left, fixed
 
 
 def _check_axes(rows: Sequence[str], columns: Sequence[str]) -> None:
@@ -166,12 +190,32 @@ def _same(records: Sequence[Record], name: str) -> bool:
 
 def _left_over(records: Sequence[Record], axes: Sequence[str], over: Sequence[str]) -> dict[str, tuple[Value, ...]]:
     """Refuse what would be averaged or compared unawares; give back the settings that go with the cells."""
-    by_settings = {id(record.settings): record for record in records}
-    few = records if "seed" in axes else list(by_settings.values())  # what is no seed's matter is seen on a few
+    if refused := _refused(records, axes, over):
+        raise ValueError(_refusal(records, refused))
+    values = _varying(_few(records, axes), axes, over)
+    shown = of_selection if "variant" in axes else DERIVED.__contains__
+    return {name: found for name, found in values.items() if not shown(name) and len(found) > 1}
+
+
+def _few(records: Sequence[Record], axes: Sequence[str]) -> Sequence[Record]:
+    """What is no seed's matter is seen on a few."""
+    return records if "seed" in axes else list({id(record.settings): record for record in records}.values())
+
+
+def _varying(few: Sequence[Record], axes: Sequence[str], over: Sequence[str]) -> dict[str, tuple[Value, ...]]:
+    """Fields on neither axis that are not everywhere the same, and their values: one alone is a setting of some
+    selectors or views."""
     varying = [name for name in known_fields(few) if name not in (*axes, *over, "seed") and not _same(few, name)]
-    if all(name in axes or _same(few, name) for name in ("method", "views")):
+    if "variant" in axes or all(name in axes or _same(few, name) for name in ("method", "views")):
         varying = [name for name in varying if name != "selector"]
-    values = {name: _values(few, name) for name in varying}  # one alone is a setting of some selectors or views
+    return {name: _values(few, name) for name in varying if name != "variant"}  # which is the others together
+
+
+def _refused(records: Sequence[Record], axes: Sequence[str], over: Sequence[str]) -> list[str]:
+    """Fields that would be averaged or compared unawares."""
+    few = _few(records, axes)
+    values = _varying(few, axes, over)
+    varying = list(values)
     refused = [n for n in varying if n in MAIN or (len(values[n]) > 1 and not _goes_with(few, axes, n))]
     if "selector" in refused:
         refused = [name for name in refused if name not in ("method", "views")]
@@ -181,9 +225,7 @@ def _left_over(records: Sequence[Record], axes: Sequence[str], over: Sequence[st
         refused += [name for name in lone if not _goes_with(few, cell, name)]
     if "seed" not in (*axes, *over) and not _same(records, "seed"):
         refused.append("seed")
-    if refused:
-        raise ValueError(_refusal(records, sorted(refused, key=lambda name: name not in TOLD)))
-    return {name: found for name, found in values.items() if name not in DERIVED and len(found) > 1}
+    return sorted(refused, key=lambda name: name not in TOLD)
 
 
 def _goes_with(records: Sequence[Record], axes: Sequence[str], name: str) -> bool:
@@ -222,13 +264,13 @@ def _in_order(keys: Iterable[Key], names: Sequence[str], fixed: Mapping[str, Seq
 
 def _sort_key(name: str, wanted: Sequence[str] = ()) -> Callable[[Value], tuple[int, float, str]]:
     places = {comparable(name, value): place for place, value in enumerate(wanted)}
-    known = {method: place for place, method in enumerate(SELECTORS)} if name in ("selector", "method") else {}
+    known = {method: place for place, method in enumerate(SELECTORS)} if name in SELECTED else {}
 
     def sort(value: Value) -> tuple[int, float, str]:
         if (found := comparable(name, value)) in places:
             return 0, places[found], ""
         if isinstance(value, str):
-            return 2, known.get(value.partition(":")[0], len(known)), value
+            return 2, known.get(value.partition(" ")[0].partition(":")[0], len(known)), value
         return 1, value, ""
 
     return sort
@@ -256,7 +298,7 @@ def best_places(table: Table) -> set[tuple[Key, Key]]:
 
 def compared_with(table: Table, place: tuple[Key, Key]) -> Key:
     """What the cells that are compared with each other have in common."""
-    if not any(name in ("selector", "method") for name in table.axes):
+    if not any(name in SELECTED for name in table.axes):
         return place[0]
     return tuple(v for n, v in zip(table.axes, (*place[0], *place[1]), strict=True) if not of_selection(n))
 
