@@ -110,6 +110,11 @@ def test_command_line__loads_no_torch_for_its_help() -> None:
     )
 
 
+def test_tables__need_no_torch() -> None:
+    rooms = "from keepset.report import lines, pairs, render, sheets, stored, tables"
+    assert "torch" not in loaded_by(f"{rooms}; from keepset.experiment import finished")
+
+
 def test_public_names_are_pinned() -> None:
     names = ["Buffer", "Plan", "Selection", "coverage", "embed", "plan", "select", "select_per_class"]
     assert sorted(keepset.__all__) == names

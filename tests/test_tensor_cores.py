@@ -16,7 +16,8 @@ from torch import Tensor
 import keepset
 from keepset.selection import scales, tensor_core_scales, tensor_cores
 from keepset.selection.geometry import Cloud, cloud, distances
-from keepset.selection.kernels import KERNELS, METRICS, Similarity
+from keepset.selection.kernels import Similarity
+from keepset.selection.options import KERNELS, METRICS
 from keepset.selection.sampled import exact_copies
 from keepset.selection.streaming import Kernel
 from keepset.selection.tensor_core_scales import Pairs, middle_distances, near_distances

@@ -1,4 +1,7 @@
-"""Small checks that every room shares. Every error names argument, range, value and remedy."""
+"""Small checks that every room shares. Every error names argument, range, value and remedy.
+
+torch is loaded by those that meet tensors, when they do: tables and help need none of it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import difflib
 import importlib
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:
+    import torch
 
 Label = int | str
 
@@ -75,6 +79,8 @@ def positive_number(argument: str, value: object) -> float:
 
 def read_generator(generator: int | torch.Generator | None) -> torch.Generator:
     """A CPU generator, so that a seed means the same on every device. None is seed 0: no hidden randomness."""
+    import torch
+
     if isinstance(generator, torch.Generator):
         if generator.device.type == "cpu":
             return generator
@@ -91,6 +97,8 @@ def read_generator(generator: int | torch.Generator | None) -> torch.Generator:
 
 def read_labels(labels: object) -> np.ndarray[Any, Any]:
     """Integer or string labels as a 1-D numpy array; mixtures are refused, since 1 and '1' would be two classes."""
+    from torch import Tensor
+
     if isinstance(labels, Tensor):
         try:
             array = labels.detach().cpu().numpy()
@@ -120,4 +128,6 @@ def _label_array(labels: object) -> np.ndarray[Any, Any]:
 
 def plain_label(label: Any) -> Any:
     """A label as a Python int or str, where it is a number of numpy or torch."""
+    from torch import Tensor
+
     return label.item() if isinstance(label, np.generic) or (isinstance(label, Tensor) and label.ndim == 0) else label

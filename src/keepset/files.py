@@ -13,14 +13,16 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from .checks import nearest_name
 
-Array = np.ndarray[Any, Any] | Tensor
+if TYPE_CHECKING:  # nothing here needs torch itself
+    from torch import Tensor
+
+    Array = np.ndarray[Any, Any] | Tensor
 UNREADABLE = (
     *(ArithmeticError, AttributeError, EOFError, KeyError, OSError, RuntimeError, SyntaxError, TypeError, ValueError),
     *(lzma.LZMAError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),

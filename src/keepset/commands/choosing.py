@@ -100,7 +100,7 @@ def _of_the_rest(work: Unfinished, options: Mapping[str, Any], count: int) -> di
 
 
 def _tells_picks(method: str) -> bool:
-    from ..selection.api import ALIASES, SELECTORS
+    from ..selection.table import ALIASES, SELECTORS
 
     entry = SELECTORS.get(ALIASES.get(method, method))
     return entry is not None and "on_pick" in entry.options

@@ -75,7 +75,7 @@ def _count(number: int, one: str, several: str) -> str:
 
 def _read(folders: Sequence[Path]) -> list[_Run]:
     """The runs, if their rows and classes mean the same."""
-    from ..experiment.results import read_result
+    from ..experiment.finished import read_result
 
     found: list[_Run] = []
     for folder in folders:

@@ -14,7 +14,7 @@ def ls() -> None:
     """
     from ..data import DATASETS
     from ..learning import LEARNERS
-    from ..selection.api import ALIASES, COVER, SELECTORS
+    from ..selection.table import ALIASES, COVER, SELECTORS
     from ..views import VIEWS
 
     rows = []

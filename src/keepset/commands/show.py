@@ -18,7 +18,7 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
     Example:
       keepset show runs/0123456789abcdef
     """
-    from ..experiment.results import read_result
+    from ..experiment.finished import read_result
     from ..metrics import all_metrics
     from ..report.stored import counted
 

@@ -74,7 +74,7 @@ def _of_files(specs: list[str], labels: str | None, budget: int) -> Diagnosis:
 def _of_run(folder: Path, episode: int | None) -> dict[int, Diagnosis]:
     """Episode, counted from 1 -> its diagnosis, with the budgets that the run had."""
     from ..checks import check_range
-    from ..experiment.results import read_result
+    from ..experiment.finished import read_result
 
     result = read_result(folder)
     count = len(result["accuracy"])

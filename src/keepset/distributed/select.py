@@ -11,10 +11,11 @@ import torch
 
 from ..checks import check_range, read_generator
 from ..cluster import connected, import_ray
-from ..selection.api import ALIASES, SELECTORS, Generator, is_own_selector, select
+from ..selection.api import Generator, is_own_selector, select
 from ..selection.options import Cover
 from ..selection.result import Selection
 from ..selection.scales import neighbour_count
+from ..selection.table import ALIASES, SELECTORS
 from .merge import second_round
 from .parts import OnPart, first_round
 from .sample import draw, measure

@@ -21,9 +21,10 @@ from ..learning import LearnerSettings, learner
 from ..learning.learner import unused_settings
 from ..learning.models import MODELS
 from ..learning.trainer import TrainSettings
-from ..selection.api import ALIASES, SELECTORS, is_own_selector, own_selector, select_per_class
+from ..selection.api import is_own_selector, own_selector, select_per_class
 from ..selection.options import POINT_WEIGHTS, Cover
 from ..selection.own import check_own_options
+from ..selection.table import ALIASES, SELECTORS
 from ..views import ENCODERS, DINOv2Settings, SimCLRSettings, VICRegSettings, check_name
 from ..views import PRESETS as VIEW_PRESETS
 from ..views.encoders import Settings, without_mirroring

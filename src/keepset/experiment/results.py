@@ -19,12 +19,11 @@ from torch import Tensor
 from ..files import write_atomically
 from ..metrics import all_metrics, average_accuracies
 from .config import RunConfig, hash_of, identity, plain_values
+from .finished import read_result
 
 NEXT, CHECKPOINT, FORMER = "checkpoint.next.safetensors", "checkpoint.safetensors", "checkpoint.former.safetensors"
 TEMPORARY = ".*.*"  # what write_atomically calls a file that is not whole yet
 CHECKPOINTS = (NEXT, CHECKPOINT, FORMER)  # the newest first
-
-IDENTITY = {"data", "learner", "selector", "views", "capacity", "seed", "train"}  # what every result tells of its run
 
 
 @dataclass
@@ -177,20 +176,6 @@ def _halved(view: Tensor) -> Tensor:
     """In half precision, unless that overflows."""
     half = view.to(torch.float16)
     return half if half.isfinite().all() else view.float()
-
-
-def read_result(folder: Path) -> dict[str, Any]:
-    path = folder / "result.json"
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise ValueError(f"{folder} holds no finished run: there is no result.json in it") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}); run it again with --again") from None
-    told = found.get("identity") if isinstance(found, dict) and "accuracy" in found else None
-    if not isinstance(told, dict) or not told.keys() >= IDENTITY:
-        raise ValueError(f"{path} is no result of keepset run; run it again with --again")
-    return found
 
 
 def _read_checkpoint(path: Path) -> tuple[Progress, dict[str, Tensor]]:

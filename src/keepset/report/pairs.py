@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..checks import nearest_name
-from ..selection.api import ALIASES
+from ..selection.table import ALIASES
 from .statistics import Paired, paired_test
 from .tables import SELECTED, Cell, Key, Table, compared_with
 

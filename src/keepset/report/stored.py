@@ -13,8 +13,8 @@ from typing import Any
 
 from ..checks import nearest_name
 from ..metrics import NAMES, all_metrics, average_accuracies
-from ..selection.api import PER_POINT, SELECTORS
 from ..selection.options import Cover
+from ..selection.table import PER_POINT, SELECTORS
 
 Value = str | int | float
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..checks import nearest_name
 from ..metrics import NAMES, mean_and_error
-from ..selection.api import ALIASES, SELECTORS
+from ..selection.table import ALIASES, SELECTORS
 from .stored import ABSENT, Record, Value, field_name, known_fields
 
 Key = tuple[Value, ...]

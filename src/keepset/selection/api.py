@@ -1,10 +1,10 @@
-"""select, select_per_class and coverage, and the table of selectors behind them."""
+"""select, select_per_class and coverage."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,47 +12,16 @@ import torch
 from torch import Tensor
 
 from ..checks import Label, check_range, nearest_name, own_function, read_generator, read_labels, whole_number
-from .cover import maxherding, mers, mers_probcover, probcover
 from .geometry import cloud
 from .inputs import Array, Views, as_kind, name_views, read_budgets, read_indices, read_vector, read_view, read_views
 from .kernels import median_bandwidth
 from .options import Cover
 from .own import Selector, call_own
-from .rainbow import rainbow
 from .result import Selection, uncovered_selection
-from .simple import closest, herding, random
+from .table import ALIASES, PER_POINT, SELECTORS
 from .targets import with_density, with_purity
-from .teal import teal
 
 Generator = int | torch.Generator | None
-
-COVER = tuple(field.name for field in fields(Cover))
-PER_POINT = ("uncertainty", "point_weights")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of the table of selectors."""
-
-    function: Callable[..., Selection]
-    views: str
-    """Which views it reads: none, one, all."""
-    options: tuple[str, ...]
-    summary: str
-
-
-SELECTORS: Mapping[str, Entry] = {
-    "random": Entry(random, "none", (), "uniform, without replacement"),
-    "herding": Entry(herding, "one", ("view",), "running mean towards the class mean (iCaRL)"),
-    "closest": Entry(closest, "one", ("view",), "closest to the class mean"),
-    "teal": Entry(teal, "one", ("view",), "typical points of ever more clusters (TEAL)"),
-    "rainbow": Entry(rainbow, "none", ("uncertainty",), "evenly from certain to uncertain (Rainbow Memory)"),
-    "probcover": Entry(probcover, "one", ("view", *COVER), "hard cover: most points within a radius"),
-    "maxherding": Entry(maxherding, "one", ("view", *COVER), "soft cover: largest mean similarity to a kept point"),
-    "mers-probcover": Entry(mers_probcover, "all", COVER, "hard cover of all views at once"),
-    "mers": Entry(mers, "all", COVER, "soft cover of all views at once (the default)"),
-}
-ALIASES = {"mers-maxherding": "mers"}
 
 
 def select(

@@ -19,9 +19,6 @@ from torch import Tensor
 from .geometry import Cloud
 from .scales import euclidean, median, middle_distances, neighbours
 
-METRICS = ("cosine", "euclidean", "literal")
-KERNELS = ("rbf", "laplace", "tophat")
-
 
 @dataclass(frozen=True)
 class Similarity:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ..checks import check_choice, check_range, nearest_name, positive_number, whole_number
-from .inputs import Array, read_vector
-from .kernels import KERNELS, METRICS
 
+if TYPE_CHECKING:  # tables of results read the defaults, without torch
+    from torch import Tensor
+
+    from .inputs import Array
+
+METRICS = ("cosine", "euclidean", "literal")
+KERNELS = ("rbf", "laplace", "tophat")
 WEIGHTS = ("printed", "inverse", "density", "equal")
 BANDWIDTHS = ("median", "episode", "knn")
 UNCOVERED = ("each", "shared")
@@ -105,6 +106,9 @@ class Cover:
 
     def given_weights(self, names: Sequence[str]) -> list[float]:
         """The numbers given, in the order of the views."""
+        import numpy as np
+        from torch import Tensor
+
         if isinstance(self.weights, str):
             raise TypeError(f"weights is the rule {self.weights!r}")
         if not isinstance(self.weights, (Mapping, Sequence, np.ndarray, Tensor)):
@@ -142,6 +146,10 @@ class Cover:
 
     def worth(self, count: int) -> Tensor:
         """(n,) float64, what each point is worth."""
+        import torch
+
+        from .inputs import read_vector
+
         if self.point_weights is None:
             return torch.ones(count, dtype=torch.float64)
         worth = read_vector("point_weights", self.point_weights, count)

@@ -13,7 +13,6 @@ import torch
 
 from ..checks import check_range
 from . import tensor_cores
-from .api import ALIASES
 from .geometry import cloud, distances
 from .kept import FIRST, UNIT, keeps, kept_bytes
 from .kernels import kernel
@@ -22,6 +21,7 @@ from .room import SHARE, free_bytes, in_words, matrix_bytes
 from .sampled import EXACT, SAMPLED
 from .scales import euclidean, neighbour_count, neighbours
 from .streaming import COLUMNS, row_sums
+from .table import ALIASES
 from .tensor_core_scales import WRITTEN
 from .tensor_cores import STEP
 
