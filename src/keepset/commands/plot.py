@@ -15,18 +15,30 @@ if TYPE_CHECKING:
     from ..report.stored import Record
 
 Option = typer.Option
+KINDS = ("capacity", "episodes", "forgetting", "pairs", "matrix")
+FOR = {  # the kinds that a flag is for
+    "--metric": ("capacity", "pairs"),
+    "--paper": ("capacity", "forgetting"),
+    "--against": ("pairs",),
+    "--line": ("capacity", "episodes", "forgetting"),
+}
 
 
 def plot(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of runs, or one run's.")],
     output: Annotated[Path, Option("-o", "--output", help="Write .png, .pdf or .svg.")],
-    kind: Annotated[str, Option(help="capacity, episodes, forgetting (beside stability), or matrix.")] = "capacity",
-    metric: Annotated[str | None, Option(help="FAA, AAA, forgetting or stability against capacity; else FAA.")] = None,
+    kind: Annotated[
+        str, Option(help="capacity, episodes, forgetting (beside stability), pairs, or matrix.")
+    ] = "capacity",
+    metric: Annotated[
+        str | None, Option(help="FAA, AAA, forgetting or stability, of --kind capacity and pairs; else FAA.")
+    ] = None,
     where: Annotated[list[str] | None, Option(help="Only runs like this: learner=er-ace, capacity=100,500.")] = None,
     line: Annotated[str | None, Option(help="A line for each value of this field: options.weights, learner.")] = None,
     paper: Annotated[bool, Option("--paper", help="The paper's results behind ours, dashed.")] = False,
+    against: Annotated[str | None, Option(help="The selector that --kind pairs compares all others with.")] = None,
 ) -> None:
-    """Draw results against capacity or episode by episode, or the accuracy matrix of one run.
+    """Draw results against capacity, episode by episode or seed by seed, or the accuracy matrix of one run.
 
     \b
     Examples:
@@ -34,22 +46,24 @@ def plot(
       keepset plot runs/ --metric AAA --where learner=er-ace --paper -o aaa.pdf
       keepset plot runs/ --kind episodes --where capacity=500 -o episodes.png
       keepset plot runs/ --kind forgetting --where learner=er-ace-star -o forgetting.svg
+      keepset plot runs/ --kind pairs --against mers -o pairs.png
       keepset plot runs/0123456789abcdef --kind matrix -o matrix.png
     """
     from ..checks import check_choice
-    from ..report.plots import KINDS
     from ..report.style import check_picture, save
 
     check_picture(output)
     check_choice("kind", kind, KINDS)
-    if metric is not None and kind != "capacity":
-        raise ValueError(f"--metric is for --kind capacity, got --kind {kind}; leave it out")
-    if paper and kind not in ("capacity", "forgetting"):
-        raise ValueError(f"--paper is for --kind capacity and forgetting, got --kind {kind}; leave it out")
+    given = {"--metric": metric, "--paper": paper or None, "--against": against, "--line": line}
+    for flag, kinds in FOR.items():
+        if given[flag] is not None and kind not in kinds:
+            raise ValueError(f"{flag} is for --kind {' and '.join(kinds)}, got --kind {kind}; leave it out")
+    if kind == "pairs" and against is None:
+        raise ValueError("--kind pairs compares with one selector; name it, as in --against mers")
     records = _records(folders, where or [])
-    if kind != "matrix":
+    if kind in FOR["--line"]:
         records, line = _comparable(records, kind, line)
-    figure = _figure(records, kind, metric or "FAA", line or "", paper)
+    figure = _figure(records, kind, metric or "FAA", line or "", paper, against or "")
     save(figure, output)
     if paper and not any(each.get_gid() == "paper" for axes in figure.axes for each in axes.get_lines()):
         warn("the paper prints nothing for these runs, so there is no dashed line")
@@ -69,10 +83,13 @@ def _comparable(records: Sequence[Record], kind: str, given: str | None) -> tupl
     return kept, line
 
 
-def _figure(records: Sequence[Record], kind: str, metric: str, line: str, paper: bool) -> Any:
+def _figure(records: Sequence[Record], kind: str, metric: str, line: str, paper: bool, against: str) -> Any:
+    from ..report.differences import draw_differences
     from ..report.plots import draw_capacity, draw_episodes, draw_forgetting, draw_matrix
     from ..report.tables import metric_name
 
+    if kind == "pairs":
+        return draw_differences(records, metric_name(metric), against)
     if kind == "matrix":
         return draw_matrix(records)
     if kind == "episodes":

@@ -6,7 +6,6 @@ Every function returns a figure; style.save writes it.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,9 +15,8 @@ from ..checks import check_choice
 from ..metrics import NAMES
 from .lines import Line, Points, against_capacity, by_episode, comparable, groups, of_the_paper, other_protocol
 from .stored import Record, counted
-from .style import GREY, look, new_figure, places, short, tidy
+from .style import GREY, look, new_figure, places, tidy, title, wrapped
 
-KINDS = ("capacity", "episodes", "forgetting", "matrix")
 MOST_CELLS = 24  # episodes whose accuracies have room as numbers
 
 
@@ -55,7 +53,7 @@ def _against_capacity(records: Sequence[Record], metrics: Sequence[str], line: s
         axes.set(xlabel="capacity |M|", ylabel=_told(metric))
         tidy(axes)
     _legend(row, line, other_protocol(records, line))
-    _title(figure, [*_fixed(records, line, ("dataset", "learner", "epochs")), _seeds(records, line, "capacity")])
+    title(figure, [*_fixed(records, line, ("dataset", "learner", "epochs")), _seeds(records, line, "capacity")])
     return figure
 
 
@@ -71,7 +69,7 @@ def draw_episodes(records: Sequence[Record], *, line: str = "selector") -> Any:
     tidy(axes)
     _legend([axes], line, [])
     fixed = _fixed(records, line, ("dataset", "learner", "capacity", "epochs"))
-    _title(figure, [*fixed, _seeds(records, line, None)])
+    title(figure, [*fixed, _seeds(records, line, None)])
     return figure
 
 
@@ -93,7 +91,7 @@ def draw_matrix(records: Sequence[Record]) -> Any:
         figure.colorbar(shades, ax=axes, label="accuracy (per cent)", shrink=0.8)
     _matrix_axes(axes, count)
     fixed = _fixed(records, "", ("dataset", "learner", "selector", "capacity", "epochs"))
-    _title(figure, [*fixed, f"seed {records[0]['seed']}"])
+    title(figure, [*fixed, f"seed {records[0]['seed']}"])
     return figure
 
 
@@ -189,16 +187,10 @@ def _legend(row: Sequence[Any], line: str, other: Sequence[str]) -> None:
     if any(each.get_gid() == "paper" for axes in row for each in axes.get_lines()):
         name = f"paper (here: {', '.join(other)})" if other else "paper"
         found[name] = Line2D([], [], color=GREY, linestyle="--", linewidth=1)
-    shown = [_wrapped(label) for label in found]
+    shown = [wrapped(label) for label in found]
     title = None if line in ("selector", "variant") else line
     looks = {"frameon": False, "fontsize": 8, "title_fontsize": 8, "alignment": "left", "borderaxespad": 0}
     row[-1].legend(list(found.values()), shown, loc="upper left", bbox_to_anchor=(1.03, 1), title=title, **looks)
-
-
-def _wrapped(label: str) -> str:
-    """In lines with room beside a panel; views are told apart at their plus."""
-    lines = textwrap.wrap(short(label, 128).replace("+", "+ "), 26, break_on_hyphens=False)
-    return "\n".join(line.replace("+ ", "+") for line in lines)
 
 
 def _fixed(records: Sequence[Record], line: str, names: Sequence[str]) -> list[str]:
@@ -222,9 +214,3 @@ def _seeds(records: Sequence[Record], line: str, axis: str | None) -> str:
     if high == 1:
         return "one seed"
     return f"mean ± standard error of {high if low == high else f'{low} to {high}'} seeds"
-
-
-def _title(figure: Any, parts: Sequence[str]) -> None:
-    width = int(figure.get_size_inches()[0] * 14)  # letters of this size
-    text = "\n".join(textwrap.wrap(", ".join(parts), width))
-    figure.suptitle(text, fontsize=9.5, x=0.012, ha="left")

@@ -76,12 +76,16 @@ def pairs_sheet(table: Table, tests: Mapping[Place, Paired], against: str, digit
 
 def caption(table: Table) -> str:
     """The metric, and what is the same everywhere."""
-    shared = [_said(name, value) for name, value in table.shared.items() if _telling(name, value)]
     counts = sorted({len(cell.values) for cell in table.cells.values()})
     span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     what = "seed" if table.over == ("seed",) else "run"
     runs = f"one {what} a cell" if span == "1" else f"mean ± standard error over {span} {what}s"
-    return ", ".join([table.metric, *shared, runs, "per cent"])
+    return ", ".join([table.metric, *settings_told(table), runs, "per cent"])
+
+
+def settings_told(table: Table) -> list[str]:
+    """What is the same everywhere, in words."""
+    return [_said(name, value) for name, value in table.shared.items() if _telling(name, value)]
 
 
 def _said(name: str, value: Value) -> str:

@@ -21,7 +21,12 @@ class Paired:
     low: float
     high: float
     p: float
-    pairs: int
+    differences: tuple[float, ...]
+    """Of each pair."""
+
+    @property
+    def pairs(self) -> int:
+        return len(self.differences)
 
 
 def paired_test(values: Sequence[float], against: Sequence[float]) -> Paired:
@@ -33,15 +38,15 @@ def paired_test(values: Sequence[float], against: Sequence[float]) -> Paired:
     0.1296
     """
     differences = [without_rounding(value - other) for value, other in zip(values, against, strict=True)]
-    count = len(differences)
+    count, each = len(differences), tuple(differences)
     if count < 2:
-        return Paired(differences[0] if differences else math.nan, math.nan, math.nan, math.nan, count)
+        return Paired(differences[0] if differences else math.nan, math.nan, math.nan, math.nan, each)
     mean, error = mean_and_error(differences)
     mean = without_rounding(mean)
     reach = t_quantile(0.975, count - 1) * error
     if error == 0:  # every pair differs by the same: no doubt at all, or nothing to doubt
-        return Paired(mean, mean, mean, 0.0 if mean else math.nan, count)
-    return Paired(mean, mean - reach, mean + reach, two_sided_p(mean / error, count - 1), count)
+        return Paired(mean, mean, mean, 0.0 if mean else math.nan, each)
+    return Paired(mean, mean - reach, mean + reach, two_sided_p(mean / error, count - 1), each)
 
 
 def without_rounding(difference: float) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,19 @@ def look(place: int) -> dict[str, Any]:
 def short(name: str, most: int = 18) -> str:
     """A path, say, by its end."""
     return name if len(name) <= most else "…" + name[1 - most :]
+
+
+def wrapped(label: str, width: int = 26) -> str:
+    """In lines with room beside a panel; views are told apart at their plus."""
+    lines = textwrap.wrap(short(label, 128).replace("+", "+ "), width, break_on_hyphens=False)
+    return "\n".join(line.replace("+ ", "+") for line in lines)
+
+
+def title(figure: Any, parts: Sequence[str]) -> None:
+    """Above everything, in as many lines as it takes."""
+    width = int(figure.get_size_inches()[0] * 14)  # letters of this size
+    text = "\n".join(textwrap.wrap(", ".join(parts), width))
+    figure.suptitle(text, fontsize=9.5, x=0.012, ha="left")
 
 
 def beginning(name: str, most: int) -> str:
