@@ -65,6 +65,21 @@ def test_table__variants_by_themselves(call: Any, runs: Path) -> None:
     ]
 
 
+def test_table__variants_across_take_a_line_for_each_setting(call: Any, runs: Path) -> None:
+    write_result(runs, 0.5, selector="mers", capacity=500, options={"point_weights": "purity", "bandwidth_scale": 0.5})
+    out = call("table", "runs", "--columns", "variant")[1]
+    heads = [line.split() for line in out.splitlines()[2:5]]
+    assert heads == [["mers"], ["bandwidth_scale=0.5"], ["capacity", "random", "mers", "point_weights=purity"]]
+
+
+def test_table__names_in_heads_of_rows_stay_whole(call: Any, runs: Path) -> None:
+    long = "my_package.selectors.of_mine:a_rather_long_function_name"
+    path = write_result(runs, 0.5, selector="mers", capacity=500)
+    for file in (path / "config.json", path / "result.json"):
+        file.write_text(file.read_text().replace('"selector": "mers"', f'"selector": "{long}"'))
+    assert f"\n{long} " in call("table", "runs", "--rows", "selector", "--columns", "capacity")[1]
+
+
 def test_table__bold_where_the_terminal_can(call: Any, runs: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")

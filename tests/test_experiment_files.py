@@ -11,7 +11,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from keepset.experiment.config import make_config
+from keepset.experiment.config import make_config, run_hash
 from keepset.experiment.grid import Planned, read_grids
 from keepset.views import ENCODERS
 from keepset.views.cache import Recipe
@@ -160,7 +160,7 @@ BEFORE = ("supervised", "simclr", "previous")
             [
                 (BEFORE[:2], {}),
                 (BEFORE[:2], PURE | NARROW),
-                (BEFORE[:2], {"point_weights": "density", "point_power": 2.0}),
+                (BEFORE[:2], {"point_weights": "density"}),
                 (BEFORE[:2], {"point_weights": "density", "point_power": 4.0}),
                 (BEFORE, PURE | NARROW | {"purity_view": "simclr"}),
                 (BEFORE, {}),
@@ -186,6 +186,18 @@ def test_past_mers__the_arms_at_two_capacities(stem: str, arms: list[tuple[tuple
             found[config.capacity].append((config.views, dict(config.options)))
     assert found == {100: arms, 500: arms}
     assert others == (set() if stem.endswith("42") else {("maxherding", 100), ("teal", 100)})
+
+
+def test_results__are_runs_of_these_files() -> None:
+    """Else the commands of REPRODUCED.md would run them again."""
+    known = set()
+    for stem in ("claims_cifar100", "past_mers_cifar100"):
+        for run in read_grids([ROOT / "experiments" / f"{stem}.toml"], "fast", {"device": "cuda"}).runs:
+            stacked = dataclasses.replace(run.config.train, stacked=True)
+            known |= {run.name, run_hash(dataclasses.replace(run.config, train=stacked))}
+    stored = {path.parent.name for path in (ROOT / "experiments" / "results").glob("*/result.json")}
+    assert stored
+    assert stored <= known
 
 
 def test_docs__name_every_file_and_no_other() -> None:

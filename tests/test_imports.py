@@ -110,6 +110,12 @@ def test_command_line__loads_no_torch_for_its_help() -> None:
     )
 
 
+def test_selection__lists_its_names_before_they_are_loaded() -> None:
+    code = "import keepset.selection as s; assert {*s.__all__} <= {*dir(s)}"
+    assert "torch" not in loaded_by(code)
+    assert "torch" in loaded_by("from keepset.selection import *; select_per_class")
+
+
 def test_tables__need_no_torch() -> None:
     rooms = "from keepset.report import lines, pairs, render, sheets, stored, tables"
     assert "torch" not in loaded_by(f"{rooms}; from keepset.experiment import finished")

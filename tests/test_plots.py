@@ -168,8 +168,8 @@ def test_variants__are_lines_where_a_selector_was_set_in_several_ways() -> None:
         return some(("mers",), episodes=10, **settings)
 
     records = [*variants(0.5), *variants(1), *some(("random",), episodes=10, variant="random")]
-    assert usual_line(variants(1), ("capacity",)) == "selector"
-    assert usual_line(records, ("capacity",)) == "variant"
+    assert usual_line(variants(1)) == "selector"
+    assert usual_line(records) == "variant"
     with pytest.raises(ValueError, match=r"differ in options.bandwidth_scale \(0.5, 1\)"):
         draw_capacity(records)
     figure = draw_capacity(records, line="variant", paper=True)

@@ -223,8 +223,9 @@ def test_runs_side_by_side__read_a_view_once_an_episode(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mixed: bool
 ) -> None:
     configs = [config_of(data, selector="maxherding:simclr"), config_of(data), config_of(data, seed=1)]
-    if mixed:  # with a view of the same name that is another one
-        configs.insert(1, config_of(data, simclr={**QUICK["simclr"], "seed": 1}))
+    if mixed:  # with views of the same name that are others: of other settings, and of other episodes
+        ordered = make_config(flags={**QUICK, "data": {"name": str(data / "grey.npz"), "episodes": 2, "order": 42}})
+        configs[1:1] = [config_of(data, simclr={**QUICK["simclr"], "seed": 1}), ordered]
     alone = [run(config, tmp_path / "alone") for config in configs]
     get, looked = Cache.get, list[str]()
 
@@ -297,7 +298,6 @@ import torch
 torch.set_num_threads(1)
 from keepset.experiment.config import make_config
 from keepset.experiment.run import run
-from keepset.experiment.side_by_side import run_all
 config = make_config(flags=json.loads(sys.argv[1]))
 folder = Path(sys.argv[2])
 (folder / f"ready {config.seed}").touch()

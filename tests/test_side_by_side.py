@@ -441,6 +441,17 @@ def test_break__goes_on_with_the_same_bits(
     assert [numbers(tmp_path, each) for each in configs] == alone[:5]
 
 
+@pytest.mark.parametrize(("share", "saves"), [(1e12, 1), (0, 2 * 2 + 2)])
+def test_checkpoints__after_epochs_and_episodes_as_long_as_they_pay(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, saves: int
+) -> None:
+    monkeypatch.setattr(SHARE, share)
+    written, save = list[Path](), RunFolder.save
+    monkeypatch.setattr(RunFolder, "save", lambda folder, *rest: (written.append(folder.path), save(folder, *rest)))
+    run(config(data), tmp_path)
+    assert len(written) == saves, "the first one is not known to be dear"
+
+
 def test_break__a_run_under_way_is_not_begun_anew(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SHARE, 0)
     configs, told = [config(data, seed=seed) for seed in (0, 1)], Counter[int]()

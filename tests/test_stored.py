@@ -155,10 +155,18 @@ def test_settings__selector_names_a_view_that_is_not_the_learners(
             },
             "mers views=supervised+pixels neighbours=7 weights=2.0 1.0",
         ),
+        ({"selector": "mers", "options": {"bandwidth_scale": 2}}, "mers bandwidth_scale=2"),
+        ({"selector": "mers", "options": {"bandwidth_scale": 2.0}}, "mers bandwidth_scale=2"),
+        ({"selector": "mers", "options": {"bandwidth_scale": 0.1 + 0.2}}, "mers bandwidth_scale=0.3"),
     ],
 )
 def test_settings__a_variant_is_the_selector_with_what_was_set_of_it(given: Any, variant: str) -> None:
     assert flat_settings(run_identity(**given), 10)["variant"] == variant
+
+
+def test_settings__a_variant_has_no_comma_which_would_end_it_in_a_list() -> None:
+    own = {**run_identity(selector="mers"), "selector": "mine:choose", "options": {"names": "a,b"}}
+    assert flat_settings(own, 10)["variant"] == "mine:choose names=a;b"
 
 
 def test_settings__options_left_out_have_their_defaults() -> None:

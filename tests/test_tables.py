@@ -257,6 +257,39 @@ def test_usual_axes__variants_where_selectors_were_set_in_several_ways() -> None
     assert bold(table) == {("mers bandwidth_scale=0.5 point_weights=purity", 100)}
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"point_weights": ["purity"]},
+        {"variant": ["mers bandwidth_scale=0.5 point_weights=purity"]},
+        {"variant": ["mers", "random"]},
+    ],
+    ids=str,
+)
+def test_usual_axes__a_variant_alone_is_not_called_like_its_selector(where: Any) -> None:
+    assert usual_axes(VARIANTS, where) == (("variant",), ("capacity",))
+    rows = tabulate(VARIANTS, "FAA", *usual_axes(VARIANTS, where), where).rows
+    assert rows == tuple((each,) for each in where.get("variant", ["mers bandwidth_scale=0.5 point_weights=purity"]))
+
+
+def test_usual_axes__other_views_alone_are_no_variant() -> None:
+    pixels = runs([10, 12], views=["supervised", "pixels"])
+    assert usual_axes([*pixels, *runs([9, 9], selector="random")]) == (("capacity",), ("selector",))
+
+
+def test_usual_axes__what_is_averaged_over_is_on_no_axis() -> None:
+    both = [*runs([10, 12]), *runs([20, 22], data__order=42)]
+    assert usual_axes(both) == (("order", "variant"), ("capacity",))
+    assert usual_axes(both, over=["seed", "order"]) == (("capacity",), ("selector",))
+    with pytest.raises(ValueError, match="the runs differ in seed"):
+        tabulate(both[:2], "FAA", *usual_axes(both[:2], over=["order"]), over=["order"])
+
+
+def test_tabulate__a_refusal_of_options_names_the_variant() -> None:
+    with pytest.raises(ValueError, match=r"--rows or --columns \(variant tells all that was set of a selector\)"):
+        tabulate(VARIANTS)
+
+
 def test_usual_axes__what_else_differs_comes_first() -> None:
     more = [*VARIANTS, *runs([5, 6], learner="er"), *runs([7, 8], learner="er", simclr__epochs=50)]
     rows, columns = usual_axes(more)
@@ -484,6 +517,8 @@ def test_paper__only_comparable_cells() -> None:
     assert not found(data__order=43)
     assert not found(learner="mir")
     assert not found(views=["supervised", "vicreg"])
+    assert not found(options={"bandwidth_scale": 0.5}), "the paper has no such variant"
+    assert found(options={"bandwidth_scale": 1.0})
     assert not found(views=["simclr", "supervised"])
 
 
@@ -494,7 +529,7 @@ def test_paper__other_protocols_are_named() -> None:
     assert told() == []
     assert told(selector="random") == []
     assert told(train__epochs=10) == ["epochs 10"]
-    assert told(options={"weights": "equal"}, model__width=20) == ["width 20", "weights equal"]
+    assert told(train__epochs=1, model__width=20) == ["epochs 1", "width 20"]
 
 
 def test_paper__beside_ours_in_standard_errors() -> None:

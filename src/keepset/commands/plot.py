@@ -76,7 +76,7 @@ def _comparable(records: Sequence[Record], kind: str, given: str | None) -> tupl
     from ..report.stored import field_name, known_fields
 
     axes = () if kind == "episodes" else ("capacity",)
-    line = usual_line(records, axes) if given is None else field_name(given, known_fields(records))
+    line = usual_line(records) if given is None else field_name(given, known_fields(records))
     kept = comparable(records, line, axes)
     if len(kept) < len(records):
         warn(f"{len(records) - len(kept)} of the runs are there twice and count once")

@@ -41,7 +41,7 @@ def table(
     digits: Annotated[int | None, Option(help="Decimals; if not given, 1 in a terminal and 2 elsewhere.")] = None,
     output: Annotated[Path | None, Option("-o", "--output", help="Write .md, .tex or .csv.")] = None,
 ) -> None:
-    """Tabulate stored results: mean ± standard error over seeds, the best of each row in bold.
+    """Tabulate stored results: mean ± standard error over seeds, the best of those compared in bold.
 
     \b
     Examples:
@@ -68,7 +68,7 @@ def table(
     if rows is None and columns is None:
         axes = usual_axes(found.records, fixed, averaged)
     else:
-        axes = tuple(listed(rows or "capacity") or []), tuple(listed(columns or "selector") or [])
+        axes = _axis(rows, "capacity"), _axis(columns, "selector")
     tables = [tabulate(found.records, name, *axes, fixed, averaged) for name in names]
     if tables[0].repeated:
         warn(f"{tables[0].repeated} of the runs are there twice and count once")
@@ -111,6 +111,10 @@ def _digits(given: int | None, kind: str) -> int:
     if given is None:
         return 1 if kind == "terminal" else 2
     return check_range("--digits", given, 0, 6, "decimals")
+
+
+def _axis(given: str | None, usual: str) -> tuple[str, ...]:
+    return tuple(listed(usual if given is None else given) or [])
 
 
 def _conditions(texts: Sequence[str]) -> dict[str, list[str]]:
@@ -176,7 +180,8 @@ def _folded(sheet: Sheet) -> Sheet:
     """Long heads of rows on several lines."""
 
     def fold(text: str) -> str:
-        return "\n".join(textwrap.wrap(text, HEAD, subsequent_indent="  ", break_on_hyphens=False)) or text
+        lines = textwrap.wrap(text, HEAD, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+        return "\n".join(lines) or text
 
     return replace(sheet, lines=tuple(replace(line, heads=tuple(map(fold, line.heads))) for line in sheet.lines))
 
@@ -186,8 +191,10 @@ def _width(text: str) -> int:
 
 
 def _heads(column: Sequence[str]) -> list[str]:
-    """The lines of a column's head: `maxherding:simclr` takes two, and so does a long name with a hyphen."""
-    parts = [part for text in column for part in text.replace(":", "\n:").replace("+", "+\n").split("\n")]
+    """The lines of a column's head: `maxherding:simclr` takes two, and so does a long name with a hyphen; a variant one
+    for each setting."""
+    words = [word for text in column for word in (text.split() or [""])]
+    parts = [part for word in words for part in word.replace(":", "\n:").replace("+", "+\n").split("\n")]
     return [piece for part in parts for piece in (part.replace("-", "-\n").split("\n") if len(part) > 12 else [part])]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..metrics import mean_and_error
 from .paper import departures, printed_result, printed_results
-from .stored import ABSENT, Record, Value, known_fields
+from .stored import ABSENT, Record, Value, has_variants, known_fields
 
 SELECTOR = ("selector", "method", "views", "variant")  # told together by a line's name
 Points = Mapping[int, tuple[float, float]]
@@ -50,7 +50,7 @@ def of_the_paper(records: Sequence[Record], metric: str, line: str = "selector")
     """Name of a line -> what the paper prints for the same data set, learner, class order, selector and views."""
     capacities = sorted({int(key[4]) for key in printed_results()})
     found: dict[str, Points] = {}
-    for name, group in _as_printed(records, line).items():
+    for name, group in groups(records, line).items():
         cells = {each: printed_result(metric, {**fields_of(group[0]), "capacity": each}) for each in capacities}
         points = {each: (cell.mean, cell.error) for each, cell in cells.items() if cell is not None}
         if points:
@@ -60,14 +60,8 @@ def of_the_paper(records: Sequence[Record], metric: str, line: str = "selector")
 
 def other_protocol(records: Sequence[Record], line: str = "selector") -> list[str]:
     """What the lines did otherwise than the paper."""
-    firsts = [group[0] for group in _as_printed(records, line).values()]
+    firsts = [group[0] for group in groups(records, line).values()]
     return sorted({each for record in firsts for each in departures(fields_of(record))})
-
-
-def _as_printed(records: Sequence[Record], line: str) -> dict[str, list[Record]]:
-    """The lines that the paper may have too: of a selector's variants the plain one."""
-    found = groups(records, line)
-    return {name: each for name, each in found.items() if line != "variant" or name == each[0]["selector"]}
 
 
 def fields_of(record: Record) -> dict[str, Value]:
@@ -110,10 +104,9 @@ def comparable(records: Sequence[Record], line: str, axes: Sequence[str]) -> lis
     return [record for group in grouped.values() for record in _without_copies(group, axes)]
 
 
-def usual_line(records: Sequence[Record], axes: Sequence[str]) -> str:
-    """What a line stands for if nothing is said: a selector, or its variants where these are what differs."""
-    differing = _varying(records, "selector", axes)
-    return "variant" if any(name.startswith("options.") for name in differing) else "selector"
+def usual_line(records: Sequence[Record]) -> str:
+    """What a line stands for if nothing is said: a selector, or its variants where options were set."""
+    return "variant" if has_variants(records) else "selector"
 
 
 def _varying(records: Sequence[Record], line: str, axes: Sequence[str]) -> dict[str, list[Value]]:
@@ -147,7 +140,9 @@ def _refusal(varying: Mapping[str, Sequence[Value]], most: int = 6) -> str:
     ]
     others = f" and {len(varying) - most} other fields" if len(varying) > most else ""
     name, values = next(iter(varying.items()))
-    remedy = f"fix it with --where {shlex.quote(f'{name}={values[0]}')}, or draw a line for each with --line {name}"
+    several = len(varying) > 1 and all(each == "views" or each.startswith("options.") for each in varying)
+    line = "variant" if several else name
+    remedy = f"fix it with --where {shlex.quote(f'{name}={values[0]}')}, or draw a line for each with --line {line}"
     return f"the runs differ in {', '.join(told)}{others}, which the picture does not show; {remedy}"
 
 

@@ -7,7 +7,7 @@ import math
 from ..checks import nearest_name
 from ..selection.table import ALIASES
 from .statistics import Paired, paired_test
-from .tables import SELECTED, Cell, Key, Table, compared_with
+from .tables import Cell, Key, Table, compared_with
 
 Place = tuple[Key, Key]
 
@@ -45,7 +45,7 @@ def _partner(table: Table, place: Place, base: list[Place]) -> Place | None:
 
 def _options(table: Table, place: Place) -> list[tuple[str, object]]:
     named = zip(table.axes, (*place[0], *place[1]), strict=True)
-    return [(name, value) for name, value in named if name not in SELECTED]
+    return [(name, value) for name, value in named if name != "selector" and name != "method"]
 
 
 def _test(cell: Cell, other: Cell) -> Paired:

@@ -35,18 +35,19 @@ def printed_results() -> Mapping[tuple[str, ...], Printed]:
 
 
 def printed_result(metric: str, fields: Mapping[str, Value]) -> Printed | None:
-    """The figure of the same data set, learner, class order, capacity, selector and views, if the paper prints it."""
+    """The figure of the same data set, learner, class order, capacity, selector and views, if the paper prints it.
+
+    It has none of a selector whose options are not at their defaults.
+    """
+    for name, default in default_options(str(fields.get("method"))).items():
+        if fields.get(f"options.{name}", default) != default:
+            return None
     return printed_results().get((metric, *(str(fields.get(key)) for key in KEYS[1:])))
 
 
 def departures(fields: Mapping[str, Value]) -> list[str]:
     """What a run did otherwise than the paper, in words: these make it another protocol."""
-    other = [f"{name} {fields.get(name)}" for name, printed in PROTOCOL.items() if fields.get(name) != printed]
-    for name, default in default_options(str(fields.get("method"))).items():
-        given = fields.get(f"options.{name}", default)
-        if given != default:
-            other.append(f"{name} {given}")
-    return other
+    return [f"{name} {fields.get(name)}" for name, printed in PROTOCOL.items() if fields.get(name) != printed]
 
 
 def in_errors(mean: float, error: float, printed: Printed) -> float:

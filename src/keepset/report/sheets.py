@@ -68,7 +68,7 @@ def pairs_sheet(table: Table, tests: Mapping[Place, Paired], against: str, digit
     few = any(test.pairs < 2 for test in tests.values())
     notes = ["fewer than two pairs tell neither an interval nor p"] if few else []
     if not tests:
-        notes = [f"there is nothing to compare {against} with: no other selector beside it"]
+        notes = [f"there is nothing to compare {against} with: no other selector with all else the same"]
     columns = tuple((head,) for head in ("difference", "95 % interval", "p", "pairs"))
     told = f"{table.metric} less that of {against}, paired by {', '.join(table.over) or 'nothing'}, percentage points"
     return Sheet(told, table.axes, columns, tuple(lines), tuple(notes))

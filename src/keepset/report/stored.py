@@ -144,8 +144,7 @@ def flat_settings(identity: Mapping[str, Any], episodes: int) -> dict[str, Value
     that was set of it.
     """
     method, views = str(identity["selector"]), list(identity["views"])
-    defaults = {f"options.{name}": value for name, value in default_options(method).items()}
-    flat: dict[str, Value] = dict(defaults)
+    flat: dict[str, Value] = {f"options.{name}": value for name, value in default_options(method).items()}
     for name, value in _flat("", identity):
         flat[SHORT.get(name, name)] = value
     flat["method"], flat["views"], flat["episodes"] = method, "+".join(views) or "none", episodes
@@ -157,15 +156,27 @@ def flat_settings(identity: Mapping[str, Any], episodes: int) -> dict[str, Value
     words = [str(flat["selector"])]
     if reads == "all" and flat["views"] != USUAL_VIEWS:
         words.append(f"views={flat['views']}")
-    words += [f"{name.removeprefix('options.')}={value}" for name, value in _set_options(flat, defaults)]
+    words += [f"{name}={_text(value)}" for name, value in set_options(flat).items()]
     flat["variant"] = " ".join(words).replace(",", ";")  # a comma would end it where values are listed
     return flat
 
 
-def _set_options(flat: Mapping[str, Value], defaults: Mapping[str, Value]) -> list[tuple[str, Value]]:
-    """Those that are not at their defaults."""
-    options = sorted((name, value) for name, value in flat.items() if name.startswith("options."))
-    return [(name, value) for name, value in options if value != defaults.get(name)]
+def _text(value: Value) -> str:
+    """The same for 2 and 2.0."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def set_options(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """The options of a run that are not at their defaults, by their names."""
+    defaults = default_options(str(settings.get("method")))
+    given = {name.removeprefix("options."): settings[name] for name in sorted(settings) if name.startswith("options.")}
+    return {name: value for name, value in given.items() if value != defaults.get(name)}
+
+
+def has_variants(records: Iterable[Record]) -> bool:
+    """Whether options were set in any of the runs, which a selector's name does not tell."""
+    several = {id(record.settings): record.settings for record in records}
+    return any(set_options(settings) for settings in several.values())
 
 
 def _sizes(episodes: Any) -> Value:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..checks import nearest_name
 from ..metrics import NAMES, mean_and_error
 from ..selection.table import ALIASES, SELECTORS
-from .stored import ABSENT, Record, Value, field_name, known_fields
+from .stored import ABSENT, Record, Value, field_name, has_variants, known_fields
 
 Key = tuple[Value, ...]
 
@@ -134,12 +134,14 @@ def usual_axes(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Rows and columns where none are named: a row a capacity and a column a selector, if the runs differ in no more.
 
-    Else a row a variant of a selector, behind whatever else they differ in, and a column a capacity.
+    Else, and where options were set, a row a variant of a selector, behind whatever else they differ in, and a column a
+    capacity.
     """
-    known, (records, _) = known_fields(records), _asked_for(records, where)
+    known, (records, fixed) = known_fields(records), _asked_for(records, where)
     averaged = tuple(field_name(name, known) for name in over)
     differing = _refused(records, ("capacity", "selector"), averaged)
-    if not differing:
+    plain = not differing and "variant" not in fixed and not has_variants(records)
+    if plain or "seed" in differing:
         return ("capacity",), ("selector",)
     return (*(name for name in differing if not of_selection(name)), "variant"), ("capacity",)
 
@@ -249,7 +251,10 @@ def _refusal(records: Sequence[Record], refused: Sequence[str], most: int = 6) -
         told.append(f"{name} ({', '.join(map(str, values[:most]))}{more})")
     others = f" and {len(refused) - most} other fields" if len(refused) > most else ""
     example = f"--where {shlex.quote(f'{refused[0]}={_values(records, refused[0])[0]}')}"
-    remedy = f"put it on an axis with --rows or --columns, fix it ({example}), or average over it with --over"
+    axis = "put it on an axis with --rows or --columns"
+    if any(of_selection(name) for name in refused):
+        axis += " (variant tells all that was set of a selector)"
+    remedy = f"{axis}, fix it ({example}), or average over it with --over"
     return f"the runs differ in {', '.join(told)}{others}; {remedy}"
 
 
