@@ -446,10 +446,15 @@ def test_checkpoints__after_epochs_and_episodes_as_long_as_they_pay(
     data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, saves: int
 ) -> None:
     monkeypatch.setattr(SHARE, share)
-    written, save = list[Path](), RunFolder.save
-    monkeypatch.setattr(RunFolder, "save", lambda folder, *rest: (written.append(folder.path), save(folder, *rest)))
+    save, written = RunFolder.save, Counter[Path]()
+
+    def counted(folder: RunFolder, *rest: Any) -> None:
+        written[folder.path] += 1
+        save(folder, *rest)
+
+    monkeypatch.setattr(RunFolder, "save", counted)
     run(config(data), tmp_path)
-    assert len(written) == saves, "the first one is not known to be dear"
+    assert written.total() == saves, "the first one is not known to be dear"
 
 
 def test_break__a_run_under_way_is_not_begun_anew(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
