@@ -1,6 +1,7 @@
 """Runs that read views of their own making: what they tell, keep, share and take up again."""
 
 import dataclasses
+import errno
 import json
 import os
 import subprocess
@@ -254,6 +255,29 @@ def test_the_cache__is_where_the_config_says(data: Path, tmp_path: Path) -> None
     assert len(entries(tmp_path / "elsewhere")) == 2
     assert not (tmp_path / "cache").exists()
     assert run_hash(config) == run_hash(config_of(data)), "where views lie changes no number"
+
+
+def test_a_cache_that_cannot_be_written_to__is_refused_before_training(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    nowhere = str(tmp_path / "file" / "views")
+    with pytest.raises(ValueError, match=r"cannot write to the cache in .*views: Not a directory.*\$KEEPSET_CACHE"):
+        run(config_of(data, cache=nowhere), tmp_path / "runs", on_epoch=lambda _: pytest.fail("trained"))
+    assert not (tmp_path / "runs").exists()
+    assert run(config_of(data, cache=nowhere, selector="maxherding"), tmp_path)["picks"], "which needs no cache"
+
+
+def test_a_cache_that_cannot_be_written_to__serves_where_it_holds_all_that_is_wanted(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(config_of(data), tmp_path)
+
+    def refuse(**_: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("keepset.views.cache.tempfile.TemporaryFile", refuse)
+    assert run(config_of(data, seed=1), tmp_path)["picks"]
+    with pytest.raises(ValueError, match=r"cannot write to the cache in .*: Read-only file system"):
+        run(config_of(data, simclr={**QUICK["simclr"], "seed": 1}), tmp_path)
 
 
 def test_maxherding_of_simclr__selects_by_the_cached_view(data: Path, tmp_path: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..data import Dataset, Episode
 from ..views import ENCODERS, Cache, Material, make_view, neighbour_accuracy, pixels, supervised
+from ..views.cache import key_of
 from .config import RunConfig
 from .results import RunFolder
 from .shared import Judged, Shared
@@ -33,6 +35,14 @@ class EpisodeViews:
             if name in ENCODERS and channels not in (1, 3):
                 remedy = "convert the images, or set views without it"
                 raise ValueError(f"the view {name} reads images of 1 or 3 channels, got {channels}; {remedy}")
+
+    def check_cache(self, episodes: Iterable[Episode]) -> None:
+        """Refuse a cache that could not take what a view is made of, before anything is trained."""
+        settings, device = self.config.encoder_settings(self.data.flip), torch.device(self.config.device)
+        names = [name for name in self.config.used_views() if name in ENCODERS]
+        recipes = [ENCODERS[name].recipe(settings[name], device) for name in names]
+        if recipes:
+            self.cache.check_writable(key_of(each.train_images, recipe) for each in episodes for recipe in recipes)
 
     def look_before(self, episode: Episode, model: nn.Module, normalise: Callable[[Tensor], Tensor]) -> None:
         """Keep what the learner makes of the images before it is trained on them, if the selector reads it."""

@@ -64,6 +64,7 @@ class World:
         self.trainer = Trainer(self.model, self.learner, config.train, self.shared.material(config), engine)
         self.buffer = _empty_buffer(config, self.data.classes)
         self.views = EpisodeViews(config, self.data, folder, on_view, self.shared)
+        self.views.check_cache(self.episodes)
         self.progress, self._resumed = Progress(), dict[str, Tensor]()
         self._saved = 0.0, 0.0  # when the last checkpoint was written, and the seconds that it took
         self._check_sizes()

@@ -10,9 +10,10 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -142,6 +143,16 @@ class Cache:
             if damage:
                 warnings.warn(f"{path} is damaged ({damage}); making it again", RuntimeWarning, stacklevel=2)
             return Entry(key, self._make(key, images, recipe, make), made=True)
+
+    def check_writable(self, wanted: Iterable[str]) -> None:
+        """Refuse a folder that cannot be written to, before any work, unless it holds all the keys that are wanted."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            if not all((self.folder / f"{key}.safetensors").exists() for key in wanted):
+                raise self._refused("cannot write to", error) from None
 
     def entries(self) -> list[Listed]:
         """All entries, the newest first; only headers are read."""
