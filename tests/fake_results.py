@@ -1,4 +1,4 @@
-"""Result folders as a run writes them, without the run."""
+"""Results as a run writes them, in folders or as records, without the run."""
 
 import functools
 import json
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from keepset.experiment.config import identity, make_config
-from keepset.metrics import all_metrics, average_accuracies
+from keepset.metrics import NAMES, all_metrics, average_accuracies
+from keepset.report.stored import Record, flat_settings
 
 
 @functools.cache
@@ -27,6 +28,13 @@ def run_identity(**given: Any) -> dict[str, Any]:
     seed = flags.pop("seed", 0)
     found: dict[str, Any] = json.loads(_identity(json.dumps(flags)))
     return {**found, "seed": seed}
+
+
+def runs(finals: list[float], **given: Any) -> list[Record]:
+    """A run a seed, with these values in per cent in every metric."""
+    settings = flat_settings(run_identity(**given), 10)
+    values = [final / 100 for final in finals]
+    return [Record(Path("run"), settings, seed, [[v]], dict.fromkeys(NAMES, v)) for seed, v in enumerate(values)]
 
 
 def matrix(final: float, episodes: int = 10) -> list[list[float]]:

@@ -1,25 +1,14 @@
 """Selectors less one of them, drawn: where seeds, means and intervals lie."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.colors import to_hex
 
-from fake_results import run_identity
-from keepset.metrics import NAMES
+from fake_results import runs
 from keepset.report.differences import draw_differences
 from keepset.report.statistics import paired_test
-from keepset.report.stored import Record, flat_settings
 from keepset.report.style import COLOURS
-
-
-def runs(finals: list[float], **given: Any) -> list[Record]:
-    """A run a seed, with these values in per cent in every metric."""
-    settings = flat_settings(run_identity(**given), 10)
-    values = [final / 100 for final in finals]
-    return [Record(Path("run"), settings, seed, [[v]], dict.fromkeys(NAMES, v)) for seed, v in enumerate(values)]
-
 
 SOME = [
     *runs([20, 22, 21], capacity=100),

@@ -14,23 +14,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import special, stats  # type: ignore[import-untyped]
 
-from fake_results import run_identity, write_result
-from keepset.metrics import NAMES
+from fake_results import run_identity, runs, write_result
+from keepset.report.axes import usual_axes
 from keepset.report.pairs import compare
 from keepset.report.paper import departures, in_errors, printed_result, printed_results
 from keepset.report.render import in_latex, latex, markdown, tidy_csv
 from keepset.report.sheets import pairs_sheet, table_sheet
 from keepset.report.statistics import incomplete_beta, paired_test, t_quantile, two_sided_p
 from keepset.report.stored import Record, flat_settings, read_records
-from keepset.report.tables import Table, best_places, metric_name, tabulate, usual_axes
-
-
-def runs(finals: list[float], **given: Any) -> list[Record]:
-    """A run a seed, with these values in per cent in every metric."""
-    settings = flat_settings(run_identity(**given), 10)
-    values = [final / 100 for final in finals]
-    return [Record(Path("run"), settings, seed, [[v]], dict.fromkeys(NAMES, v)) for seed, v in enumerate(values)]
-
+from keepset.report.tables import Table, best_places, metric_name, tabulate
 
 SMALL = [
     *runs([10, 12], selector="random", capacity=100),

@@ -101,8 +101,8 @@ def _figure(records: Sequence[Record], kind: str, metric: str, line: str, paper:
 
 def _records(folders: Sequence[Path], where: Sequence[str]) -> list[Record]:
     """The finished runs that are like `where`; what was passed over is said."""
+    from ..report.axes import chosen
     from ..report.stored import field_name, known_fields, read_records
-    from ..report.tables import chosen
 
     found = read_records(folders)
     for what, passed in (("not finished", found.unfinished), ("damaged", found.damaged)):

@@ -50,11 +50,12 @@ def table(
       keepset table runs --rows learner,capacity --against maxherding
       keepset table runs --where selector=mers --columns weights -o weights.tex
     """
+    from ..report.axes import usual_axes
     from ..report.pairs import compare
     from ..report.render import tidy_csv
     from ..report.sheets import pairs_sheet, table_sheet
     from ..report.stored import read_records
-    from ..report.tables import metric_name, tabulate, usual_axes
+    from ..report.tables import metric_name, tabulate
 
     kind = _format(format_, output)
     shown = _digits(digits, kind)

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .axes import Key, usual_axes
 from .pairs import compare
 from .sheets import settings_told, texts
 from .statistics import Paired
 from .stored import Record
 from .style import COLOURS, GREY, new_figure, tidy, title, wrapped
-from .tables import LOWER_IS_BETTER, Key, tabulate, usual_axes
+from .tables import LOWER_IS_BETTER, tabulate
 
 Panel = Mapping[Key, Paired]
 

@@ -6,8 +6,9 @@ import math
 
 from ..checks import nearest_name
 from ..selection.table import ALIASES
+from .axes import Key
 from .statistics import Paired, paired_test
-from .tables import Cell, Key, Table, compared_with
+from .tables import Cell, Table, compared_with
 
 Place = tuple[Key, Key]
 

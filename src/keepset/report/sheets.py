@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from .axes import Key
 from .pairs import Place
 from .paper import Printed, departures, in_errors, printed_result
 from .statistics import Paired
 from .stored import Value, counted
-from .tables import Cell, Key, Table, best_places
+from .tables import Cell, Table, best_places
 
 MISSING = "–"
 OTHER = "†"  # stands by figures of another protocol
