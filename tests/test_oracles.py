@@ -13,7 +13,8 @@ from skactiveml.pool import MaxHerding, ProbCover
 from sklearn.cluster import KMeans
 
 import keepset
-from keepset.selection.teal import kmeans
+import reference
+from keepset.selection.teal import Points, kmeans
 
 COUNT = 60
 Vectors = NDArray[np.float64]
@@ -136,16 +137,17 @@ def test_kmeans__on_average_as_tight_as_scikit_learn(clusters: int, dtype: torch
     """One start each, over ten seeds: a single start of either can end in a poor minimum."""
     draw = np.random.default_rng(clusters)
     view = draw.standard_normal((12, 8))[draw.integers(0, 12, 300)] + 0.6 * draw.standard_normal((300, 8))
-    tensor = torch.from_numpy(view).to(dtype)
-    found = [kmeans(tensor, clusters, torch.Generator().manual_seed(seed)).numpy() for seed in range(10)]
+    view = reference.unit(view)
+    points = Points(torch.from_numpy(view).to(dtype))
+    found = [kmeans(points, clusters, torch.Generator().manual_seed(seed)).numpy() for seed in range(10)]
     oracle = [KMeans(clusters, n_init=1, random_state=seed).fit(view).inertia_ for seed in range(10)]
     assert all(len(np.unique(own)) == clusters for own in found)
     assert np.mean([inertia(view, own) for own in found]) == pytest.approx(np.mean(oracle), rel=0.03)
 
 
 def test_kmeans__every_point_is_with_its_nearest_centre() -> None:
-    view = clumpy_view(seed=2)
-    found = kmeans(torch.from_numpy(view), 5, torch.Generator().manual_seed(3)).numpy()
+    view = reference.unit(clumpy_view(seed=2))
+    found = kmeans(Points(torch.from_numpy(view)), 5, torch.Generator().manual_seed(3)).numpy()
     centres = np.stack([view[found == cluster].mean(axis=0) for cluster in range(5)])
     distances = ((view[:, None] - centres) ** 2).sum(axis=2)
     assert np.array_equal(distances.argmin(axis=1), found)
@@ -153,6 +155,6 @@ def test_kmeans__every_point_is_with_its_nearest_centre() -> None:
 
 def test_kmeans__fewer_places_than_clusters_leaves_clusters_empty() -> None:
     view = torch.eye(3, dtype=torch.float64).repeat(5, 1)
-    found = kmeans(view, 7, torch.Generator().manual_seed(0))
+    found = kmeans(Points(view), 7, torch.Generator().manual_seed(0))
     assert len(found.unique()) == 3
     assert torch.equal(found[:3].repeat(5), found)

@@ -68,25 +68,29 @@ def test_cluster_count__one_each_or_one_for_five(size: int, count: int, expected
 # ---------------------------------------------------------------- typicality
 
 
+def squares(view: Tensor) -> Tensor:
+    """Squared distances of all pairs."""
+    return (view[:, None] - view).square().sum(2)
+
+
 def test_typicality__of_a_lone_member_is_zero() -> None:
-    assert typicality(torch.tensor([[1.0, 2.0]])).tolist() == [0.0]
+    assert typicality(torch.zeros(1, 1)).tolist() == [0.0]
 
 
 def test_typicality__of_three_looks_at_the_nearest_one() -> None:
     """At 0, 1 and 3 on a line: squared distances to the nearest 1, 1 and 4."""
-    found = typicality(torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64))
+    found = typicality(squares(torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)))
     np.testing.assert_allclose(found.numpy(), [1 / (1 + 1e-5), 1 / (1 + 1e-5), 1 / (4 + 1e-5)], rtol=1e-12)
 
 
 def test_typicality__of_many_looks_at_the_nearest_twenty() -> None:
-    view = np.random.default_rng(0).standard_normal((50, 3))
-    found = typicality(torch.from_numpy(view)).numpy()
-    squared = np.sort(((view[:, None] - view) ** 2).sum(axis=2), axis=1)
-    np.testing.assert_allclose(found, 1 / (squared[:, 1:21].mean(axis=1) + 1e-5), rtol=1e-12)
+    squared = squares(torch.from_numpy(np.random.default_rng(0).standard_normal((50, 3))))
+    nearest = np.sort(squared.numpy(), axis=1)[:, 1:21]
+    np.testing.assert_allclose(typicality(squared).numpy(), 1 / (nearest.mean(axis=1) + 1e-5), rtol=1e-12)
 
 
 def test_typicality__of_copies_is_the_largest_there_is() -> None:
-    found = typicality(torch.ones(4, 2, dtype=torch.float64))
+    found = typicality(torch.zeros(4, 4, dtype=torch.float64))
     np.testing.assert_allclose(found.numpy(), 1e5, rtol=1e-12)
 
 
@@ -106,6 +110,14 @@ def test_teal__as_the_reference_with_the_same_clusters(count: int, seed: int, mo
     start = [4, 0, 7]
     expected = reference.teal(view, 6, lambda number: sectors(count, number), start)
     assert list(keepset.select(view, 6, method="teal", start=start)) == expected
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_teal__picks_alike_whether_distances_are_kept_or_not(copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = np.random.default_rng(3).standard_normal((60, 5)).repeat(copies, axis=0)
+    kept = keepset.select(view, 20, method="teal", generator=0)
+    monkeypatch.setattr(teal_module, "ALL_PAIRS", 0)
+    assert list(keepset.select(view, 20, method="teal", generator=0)) == list(kept)
 
 
 def pick(monkeypatch: pytest.MonkeyPatch, labels: list[int], budget: int, **options: Any) -> list[int]:
