@@ -60,6 +60,7 @@ def test_table__variants_by_themselves(call: Any, runs: Path) -> None:
     first, second = out.split("FAA less that of mers")
     assert re.search(r"\nmers bandwidth_scale=0.5 +51.0 ± 1.0 +–\n  point_weights=purity +\n  purity_view", first)
     lines = [line.split() for line in second.splitlines()]
+    assert lines[2:4] == [["95", "%"], ["variant", "capacity", "difference", "interval", "p", "pairs"]]
     assert ["mers", "bandwidth_scale=0.5", "500", "+4.0", "−8.7", "to", "+16.7", "0.156"] in [
         line[:8] for line in lines
     ]

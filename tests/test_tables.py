@@ -475,6 +475,12 @@ def test_pairs_sheet__by_hand() -> None:
     assert line.cells == ("+2.00", "−0.48 to +4.48", "0.074", "3")
 
 
+def test_pairs_sheet__nothing_has_no_sign() -> None:
+    table = tabulate([*runs([10, 12], selector="random"), *runs([10.01, 11.98])])
+    line = pairs_sheet(table, compare(table, "random"), "random").lines[0]
+    assert line.cells[:2] == ("0.0", "−0.2 to +0.2")
+
+
 # ---------------------------------------------------------------- the paper
 
 

@@ -194,7 +194,7 @@ def _width(text: str) -> int:
 def _heads(column: Sequence[str]) -> list[str]:
     """The lines of a column's head: `maxherding:simclr` takes two, and so does a long name with a hyphen; a variant one
     for each setting."""
-    words = [word for text in column for word in (text.split() or [""])]
+    words = [word for text in column for word in text.split(" ")]
     parts = [part for word in words for part in word.replace(":", "\n:").replace("+", "+\n").split("\n")]
     return [piece for part in parts for piece in (part.replace("-", "-\n").split("\n") if len(part) > 12 else [part])]
 

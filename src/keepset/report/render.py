@@ -45,6 +45,7 @@ LATEX = {
     "}": r"\}",
     **{sign: f"\\{sign}" for sign in "&%$#_"},
     "~": r"\textasciitilde{}",
+    "\u00a0": "~",
     "^": r"\textasciicircum{}",
     "<": "$<$",
     ">": "$>$",

@@ -70,7 +70,7 @@ def pairs_sheet(table: Table, tests: Mapping[Place, Paired], against: str, digit
     notes = ["fewer than two pairs tell neither an interval nor p"] if few else []
     if not tests:
         notes = [f"there is nothing to compare {against} with: no other selector with all else the same"]
-    columns = tuple((head,) for head in ("difference", "95 % interval", "p", "pairs"))
+    columns = tuple((head,) for head in ("difference", "95\u00a0% interval", "p", "pairs"))
     told = f"{table.metric} less that of {against}, paired by {', '.join(table.over) or 'nothing'}, percentage points"
     return Sheet(told, table.axes, columns, tuple(lines), tuple(notes))
 
@@ -118,7 +118,10 @@ def _with_error(mean: float, error: float, digits: int) -> str:
 
 
 def _signed(value: float, digits: int) -> str:
-    return MISSING if math.isnan(value) else f"{value:+.{digits}f}".replace("-", "−")
+    if math.isnan(value):
+        return MISSING
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", "−") if float(text) else text[1:]  # nothing has no sign
 
 
 def _test_texts(test: Paired, digits: int) -> tuple[str, ...]:
