@@ -1,6 +1,7 @@
 """Bad input: each case is a ValueError that names argument, range, value and remedy, or a documented result."""
 
 import warnings
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,10 @@ def test_select__budget_may_be_any_integer_type(budget: Any) -> None:
         ({"bandwidth_scale": "2"}, "bandwidth_scale must be a positive number, got '2'"),
         ({"bandwidth_scale": True}, "bandwidth_scale must be a positive number, got True"),
         ({"bandwidth_scale": 10**400}, "bandwidth_scale must be a positive number"),
+        ({"weights": np.array(1.0)}, "weights must be numbers, one a view, got 1.0"),
+        ({"weights": [10**400]}, "weights must be numbers, one a view"),
+        ({"on_pick": 3}, r"on_pick must be a function \(index, gain\), got 3"),
+        ({"method": "maxherding", "view": ["a"]}, r"view must be a name or a position, got \['a'\]"),
         ({"metric": "cosin"}, r"did you mean 'cosine'\?"),
         ({"kernel": "gauss"}, "unknown kernel 'gauss'; choose from laplace, rbf, tophat"),
         ({"fusion": "max"}, "unknown fusion"),
@@ -161,6 +166,7 @@ def test_select__wrong_options(options: dict[str, Any], message: str) -> None:
         ([0] * 30 + ["a"] * 30, 3, "all integers or all strings, got int, str"),
         ("a" * 60, 3, "labels must be a sequence"),
         (None, 3, "labels must be a sequence"),
+        (np.full(60, 2**63, np.uint64), 3, r"labels must be below 2\*\*63, got 9223372036854775808; use strings"),
         (LABELS, -1, "budget must be 0 or more, got -1"),
         (LABELS, 2.5, "budget must be a whole number, got 2.5"),
         (LABELS, {0: 1, 1: 1}, "budget must name every class, 2 is missing"),
@@ -172,6 +178,39 @@ def test_select__wrong_options(options: dict[str, Any], message: str) -> None:
 def test_select_per_class__labels_and_budgets(labels: Any, budget: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         keepset.select_per_class(POINTS, labels, budget)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"method": "merz"}, r"did you mean 'mers'\?"), ({"wieghts": "equal"}, r"did you mean 'weights'\?")],
+)
+def test_select_per_class__a_wrong_name_is_refused_at_budget_0_too(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        keepset.select_per_class(POINTS, LABELS, 0, **options)
+
+
+def test_coverage__of_a_function_is_not_known() -> None:
+    with pytest.raises(ValueError, match="method must be a cover method"):
+        keepset.coverage(POINTS, [0], method=lambda *_: [0])  # type: ignore[arg-type]
+
+
+def test_select__numbers_of_small_types_are_as_good_as_others() -> None:
+    expected = keepset.select(POINTS, 5, bandwidth_scale=0.5, neighbours=3)
+    for half, three in ((np.float16(0.5), np.int8(3)), (Decimal("0.5"), torch.tensor(3))):
+        found = keepset.select(POINTS, 5, bandwidth_scale=half, neighbours=three)
+        assert list(found) == list(expected)
+        assert found.scales == expected.scales
+
+
+def test_select__a_sparse_view() -> None:
+    with pytest.raises(ValueError, match=r"views\['view 0'\] must be dense, got torch.sparse_coo; use .to_dense\(\)"):
+        keepset.select(torch.from_numpy(POINTS).to_sparse(), 3)
+
+
+def test_select__a_field_of_records_is_read() -> None:
+    records = np.zeros(60, dtype=[("flag", np.int8), ("point", np.float64, POINTS.shape[1])])
+    records["point"] = POINTS
+    assert list(keepset.select(records["point"], 5)) == list(keepset.select(POINTS, 5))
 
 
 def test_select_per_class__budget_0_is_an_empty_selection() -> None:

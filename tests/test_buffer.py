@@ -173,6 +173,21 @@ def test_sample__own_generator_goes_on_and_ignores_the_global_one() -> None:
     assert first.sample(5, 3)[0].tolist() == first.sample(5, 3)[0].tolist()
 
 
+def test_sample__numbers_of_small_types_draw_as_others() -> None:
+    first, second = (keepset.Buffer(capacity=300) for _ in range(2))
+    for each in (first, second):
+        each.update(torch.arange(300.0)[:, None], torch.zeros(300, dtype=torch.int64), {0: range(300)})
+    for count in (200, 200):
+        assert torch.equal(first.sample(count)[0], second.sample(np.uint8(count))[0])  # type: ignore[arg-type]
+
+
+def test_getitem__by_a_label_as_it_is_sampled() -> None:
+    buffer = keepset.Buffer(capacity=2)
+    buffer.update(torch.ones(4, 1), torch.tensor([3, 3, 5, 5]), {3: [0], 5: [2]})
+    for label in buffer.sample(2)[1]:
+        assert len(buffer[label]) == len(buffer[int(label)]) == 1
+
+
 def test_sample__string_labels_come_back_as_a_list() -> None:
     buffer = Buffer(per_class=1)
     buffer.update(torch.arange(2), ["a", "b"], {"a": [0], "b": [1]})

@@ -83,6 +83,11 @@ def test_embed__numpy_has_no_bfloat16() -> None:
     assert (found.dtype, found.tolist()) == (np.float32, [[1, 1]] * 3)
 
 
+@pytest.mark.parametrize("size", [np.uint8(200), np.int8(100), torch.tensor(200, dtype=torch.uint8)])
+def test_embed__batch_sizes_of_small_types(size: Any) -> None:
+    assert keepset.embed(lambda batch: batch, torch.zeros(300, 2), batch_size=size).shape == (300, 2)
+
+
 def test_embed__images_of_a_type_that_torch_lacks() -> None:
     with pytest.raises(ValueError, match="images must be of a type that torch has too, got <U1"):
         keepset.embed(lambda batch: batch, np.array([["a"]]))

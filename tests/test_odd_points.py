@@ -25,13 +25,69 @@ def test_column_major__with_copies_as_row_major(method: str) -> None:
 
 
 @pytest.mark.parametrize("memory", [DENSE, STREAMED])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("copies", [0, 1])
 @pytest.mark.parametrize("count", [5, 13, 20, 300])
-def test_hard_cover__points_that_are_equally_far_lie_in_every_ball(count: int, memory: int) -> None:
+def test_hard_cover__points_that_are_equally_far_lie_in_every_ball(
+    count: int, copies: int, dtype: Any, memory: int
+) -> None:
     """One pick covers all; computed in several ways, the same distance differs in its last digit."""
-    chosen = keepset.select(np.eye(count), 4, method="probcover", memory=memory)
+    view = np.eye(count, dtype=dtype)
+    chosen = keepset.select(np.concatenate([view, view[:copies]]), 4, method="probcover", memory=memory)
     assert chosen.indices[0] == 0
     assert list(chosen.gains) == pytest.approx([1, 0, 0, 0])
     assert chosen.objective == pytest.approx(1)
+
+
+@pytest.mark.parametrize("options", [{}, {"kernel": "tophat"}, {"kernel": "laplace"}, {"metric": "euclidean"}])
+@pytest.mark.parametrize("spread", [1e-4, 3e-5])
+def test_soft_cover__a_tight_clump_among_others_is_covered_alike_without_the_matrix(
+    spread: float, options: dict[str, Any]
+) -> None:
+    """The bandwidth is that of the clump, below what rounding makes of a point's distance to itself."""
+    source = np.random.default_rng(0)
+    clump = np.eye(16)[0] + spread * source.normal(size=(400, 16))
+    view = np.concatenate([clump, source.normal(size=(100, 16))]).astype(np.float32)
+    assert keepset.coverage(view, range(500), memory=STREAMED, **options) == pytest.approx(1)
+    dense, streamed = (keepset.select(view, 100, memory=memory, **options) for memory in (DENSE, STREAMED))
+    assert streamed.objective == pytest.approx(dense.objective, rel=1e-3)
+
+
+def test_streamed__gains_above_what_rounding_leaves_of_a_few_worthy_points_count() -> None:
+    source = np.random.default_rng(0)
+    view = (3 * source.normal(size=(20, 8)))[source.integers(20, size=600)] + 0.3 * source.normal(size=(600, 8))
+    weights = np.full(600, 1e-3)
+    weights[:5] = 1
+    dense, streamed = (
+        keepset.select(view.astype(np.float32), 60, point_weights=weights, memory=memory)
+        for memory in (DENSE, STREAMED)
+    )
+    counting = int((dense.gains * weights.sum() > 1e-6).sum())
+    assert counting > 30
+    assert (streamed.gains[:counting] > 0).all()
+    assert list(streamed)[:counting] == list(dense)[:counting]
+
+
+def test_herding__of_a_collapsed_class_keeps_its_digits() -> None:
+    """A thousand times as far from zero as it is wide: in float32 the mean must still be met, not as if by chance."""
+    view = np.random.default_rng(0).normal(size=(500, 64)) + 1000
+    unit = view / np.linalg.norm(view, axis=1, keepdims=True)
+
+    def gap(picks: Any) -> float:
+        return float(np.linalg.norm(unit[list(picks)].mean(axis=0) - unit.mean(axis=0)))
+
+    fine, coarse = (gap(keepset.select(view.astype(kind), 100, method="herding")) for kind in (np.float64, np.float32))
+    assert coarse < 2 * fine < gap(range(100)) / 2
+
+
+def test_teal__of_two_tight_clumps_takes_the_most_typical() -> None:
+    """Of vectors in float32: their distances must not come from products that round at their length."""
+    source = np.random.default_rng(0)
+    direction = source.normal(size=64)
+    clumps = [side * direction + 1e-3 * source.normal(size=(150, 64)) for side in (1, -1)]
+    view = np.concatenate(clumps).astype(np.float32)
+    picks = [list(keepset.select(view.astype(kind), 2, method="teal")) for kind in (np.float32, np.float64)]
+    assert picks[0] == picks[1]
 
 
 @pytest.mark.parametrize(("method", "options"), [("probcover", {}), ("maxherding", {"kernel": "tophat"})])

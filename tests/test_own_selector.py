@@ -139,6 +139,62 @@ def test_run__keeps_what_it_says(mine: Any, data: str, tmp_path: Path) -> None:
     ]
 
 
+# ---------------------------------------------------------------- start, gains and options of every point
+
+
+def rest(views: Any, budget: int, *, generator: Any, start: Any) -> list[int]:
+    """The first rows that are not there yet."""
+    count = len(next(iter(views.values())))
+    return [row for row in range(count) if row not in start.tolist()][:budget]
+
+
+def with_anything(views: Any, budget: int, *, generator: Any, **options: Any) -> list[int]:
+    return rest(views, budget, generator=generator, start=options["start"])
+
+
+def forgetful(_views: Any, budget: int, *, generator: Any, start: Any = None) -> list[int]:
+    return list(range(budget))
+
+
+POINTS = np.random.default_rng(0).normal(size=(6, 2))
+
+
+@pytest.mark.parametrize("method", [rest, with_anything])
+def test_start__reaches_a_function_by_name_or_among_its_options(method: Any) -> None:
+    assert list(keepset.select(POINTS, 2, method=method, start=[0, 2])) == [1, 3]
+
+
+def test_start__is_empty_for_a_function_that_needs_one() -> None:
+    assert list(keepset.select(POINTS, 2, method=rest)) == [0, 1]
+
+
+def test_start__must_not_be_returned() -> None:
+    assert list(keepset.select(POINTS, 2, method=forgetful)) == [0, 1]
+    with pytest.raises(ValueError, match=r"forgetful must return none of the points of start=, got \[1\]"):
+        keepset.select(POINTS, 2, method=forgetful, start=[1, 4])
+
+
+@pytest.mark.parametrize("gains", [None, [0.5], "many"])
+def test_gains__must_be_one_a_pick(gains: Any) -> None:
+    def gaining(_views: Any, budget: int, *, generator: Any) -> keepset.Selection:
+        return keepset.Selection(indices=np.arange(budget), gains=gains)
+
+    with pytest.raises(ValueError, match="the selector gaining returned must be 2 numbers, one a pick"):
+        keepset.select(POINTS, 2, method=gaining)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_options__with_one_value_a_point_are_sliced_by_class(kind: Any) -> None:
+    seen = []
+
+    def scored(_views: Any, budget: int, *, generator: Any, scores: Any) -> list[int]:
+        seen.append(list(scores))
+        return list(range(budget))
+
+    keepset.select_per_class(POINTS, [0, 1] * 3, 1, method=scored, scores=kind([0, 1, 2, 3, 4, 5]))
+    assert seen == [[0, 2, 4], [1, 3, 5]]
+
+
 @pytest.mark.usefixtures("mine")
 def test_commands__run_table_and_select(data: str, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     def call(*arguments: str) -> str:

@@ -201,6 +201,13 @@ def test_stochastic__close_to_exact_and_the_same_for_a_seed(method: str) -> None
     assert len(set(first)) == 20
 
 
+def test_stochastic__of_several_large_views_covers_what_it_says() -> None:
+    """With so many points a matrix would make do with the memory of one view."""
+    views = [make_views(2100, seed)["clumped"] for seed in (0, 1)]
+    chosen = keepset.select(views, 10, search="stochastic")
+    assert chosen.objective == pytest.approx(keepset.coverage(views, chosen.indices), rel=1e-6)
+
+
 def test_stochastic__looks_at_the_sample_that_the_bound_asks_for() -> None:
     points = cloud(torch.randn(500, 4, generator=torch.Generator().manual_seed(0)))
     similar = Kernel([points], [kernel("rbf", "cosine", 0.5)], torch.ones(500))

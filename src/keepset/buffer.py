@@ -52,6 +52,7 @@ class Buffer:
 
     def __getitem__(self, label: Label) -> Data:
         """What is held of one class, in pick order."""
+        label = plain_label(label)
         if label not in self._counts:
             raise KeyError(f"class {label!r} has not been seen; seen are {self.classes}")
         return _plain({name: tensor[self._places([label])] for name, tensor in self._data.items()})
@@ -162,7 +163,7 @@ class Buffer:
         goes on with the buffer's own, which starts from 0 and is saved with it. classes: draw from these alone; one
         that is named twice counts once.
         """
-        check_range("n", n, 1, LARGEST, "exemplars")
+        n = check_range("n", n, 1, LARGEST, "exemplars")
         wanted = self.classes if classes is None else _listed("classes", classes)
         for label in wanted:
             if not isinstance(label, Label) or label not in self._counts:

@@ -112,6 +112,8 @@ def read_labels(labels: object) -> np.ndarray[Any, Any]:
         raise ValueError(f"labels must be integers or strings, got {array.dtype}; convert them first")
     if array.ndim != 1:
         raise ValueError(f"labels must be one a point, got shape {array.shape}")
+    if array.dtype == np.uint64 and array.size and int(array.max()) >= 2**63:
+        raise ValueError(f"labels must be below 2**63, got {int(array.max())}; use strings instead")
     return array
 
 

@@ -37,7 +37,7 @@ def embed(
         raise ValueError(f"images must be a numpy array or torch tensor, got {type(images).__name__}")
     if images.ndim == 0 or len(images) == 0:
         raise ValueError(f"images must hold at least one image, got shape {tuple(images.shape)}")
-    check_range("batch_size", batch_size, 1, 2**31, "images")
+    batch_size = check_range("batch_size", batch_size, 1, 2**31, "images")
     module = model if model is not None else _module_of(function)
     device = next((parameter.device for parameter in module.parameters()), None) if module is not None else None
     features: list[Tensor] = []

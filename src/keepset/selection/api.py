@@ -18,7 +18,7 @@ from .kernels import median_bandwidth
 from .options import Cover
 from .own import Selector, call_own
 from .result import Selection, uncovered_selection
-from .table import ALIASES, PER_POINT, SELECTORS
+from .table import ALIASES, PER_POINT, SELECTORS, Entry
 from .targets import with_density, with_purity
 
 Generator = int | torch.Generator | None
@@ -116,8 +116,7 @@ def coverage(views: Views, indices: Any, *, method: str = "mers", **options: Any
     kept = read_indices("indices", indices, len(next(iter(named.values()))))
     if not len(kept):
         raise ValueError("indices must hold at least one point, got none")
-    entry = SELECTORS[_known(method)]
-    if "bandwidth" not in entry.options:
+    if callable(method) or "bandwidth" not in SELECTORS[_known(method)].options:
         raise ValueError(f"method must be a cover method (mers, maxherding, probcover, mers-probcover), got {method!r}")
     return _call(method, read_views(named), 0, read_generator(None), kept, options).objective
 
@@ -164,14 +163,20 @@ def _call(
 ) -> Selection:
     if callable(method):
         return call_own(method, views, budget, generator, start, options)
+    name, entry = _checked(method, options)
+    options = with_density(views, budget, start, options, one=entry.views == "one")
+    chosen = entry.function(views, budget, generator=generator, start=start, **options)
+    return replace(chosen, method=name)
+
+
+def _checked(method: str, options: Mapping[str, Any]) -> tuple[str, Entry]:
+    """The selector of that name, if these are options of its."""
     name = _known(method)
     entry = SELECTORS[name]
     for option in options:
         if option not in entry.options:
             raise ValueError(_unknown_option(name, option))
-    options = with_density(views, budget, start, options, one=entry.views == "one")
-    chosen = entry.function(views, budget, generator=generator, start=start, **options)
-    return replace(chosen, method=name)
+    return name, entry
 
 
 def _unknown_option(name: str, option: str) -> str:
@@ -215,9 +220,11 @@ def _select_class(
             options[option] = read_vector(option, value, total)[rows]
         elif callable(method) and isinstance(value, (np.ndarray, Tensor)) and value.shape[:1] == (total,):
             options[option] = value[_index(rows, value)]
+        elif callable(method) and isinstance(value, (list, tuple)) and len(value) == total:
+            options[option] = [value[row] for row in rows.tolist()]
     views = {name: read_view(name, view[_index(rows, view)], rows) for name, view in named.items()}
     if budget == 0:
-        name = method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
+        name = getattr(method, "__name__", type(method).__name__) if callable(method) else _checked(method, options)[0]
         return uncovered_selection(rows[:0], name, ("the budget is 0: nothing is kept",))
     none = torch.empty(0, dtype=torch.int64)
     chosen = _call(method, views, min(budget, count), generator, none, options)

@@ -57,6 +57,8 @@ def mers_probcover(
 def one_view(views: dict[str, Tensor], name: str | int | None) -> dict[str, Tensor]:
     """The view of that name or position, or the first."""
     names = list(views)
+    if not (name is None or isinstance(name, (int, str))):
+        raise ValueError(f"view must be a name or a position, got {name!r}")
     if name is None or isinstance(name, int):
         if not 0 <= (name or 0) < len(names):
             raise ValueError(f"view must be in 0..{len(names) - 1} or one of {', '.join(names)}, got {name}")

@@ -47,6 +47,8 @@ def _check_form(name: object, view: object) -> None:
         raise ValueError(
             f"views[{name!r}] must be a numpy array or torch tensor, got {type(view).__name__}; use numpy.asarray"
         )
+    if isinstance(view, Tensor) and view.layout != torch.strided:
+        raise ValueError(f"views[{name!r}] must be dense, got {view.layout}; use .to_dense()")
     if not is_float(view):
         raise ValueError(f"views[{name!r}] must be {FLOATS}, got {view.dtype}; convert it to float32 first")
     if view.ndim != 2:
@@ -91,8 +93,9 @@ def as_tensor(array: Array) -> Tensor:
     array = np.asarray(array)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    if not (mapped or array.flags.writeable) or any(stride < 0 for stride in array.strides):
-        array = array.copy()  # torch warns of read-only memory and knows no negative strides
+    known = all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
+    if not (mapped or array.flags.writeable) or not known or not array.flags.aligned:
+        array = array.copy()  # torch warns of read-only memory, and knows neither such strides nor fields of records
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import Tensor
 from . import streaming
 from .greedy import first_best
 from .room import SHARE
-from .streaming import ExactSearch, Kernel, Search, row_sums
+from .streaming import ExactSearch, Kernel, Search, noise, row_sums
 
 UNIT = 2**14  # of a similarity of 1: a power of two, so that nothing is rounded before the ceiling is taken
 NOTHING = 2.0**-16  # units that are none, so that the tails of a kernel, over many points, do not add up
@@ -127,7 +126,7 @@ class KeptSearch(Search):
         self.same = torch.zeros(count, dtype=torch.bool)  # whether they are the same but for a drift
         self.drift = 0.0  # what a gain may have lost, over all picks, that kept similarities cannot tell
         self.drifted = torch.zeros_like(self.bounds)  # (n,) the drift when gains were last computed
-        self.noise = torch.finfo(kernels[0].like.dtype).eps * math.sqrt(count)  # what rounding leaves of no gain
+        self.noise = noise(kernels[0])
         self.spent = 0  # candidates looked at since points were last brought to account
         self.looked = 0  # candidates looked at beside the first of each pick
         self.instead: ExactSearch | None = None

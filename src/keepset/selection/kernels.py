@@ -61,9 +61,9 @@ def kernel(name: str, metric: str, bandwidth: float) -> Similarity:
 
 
 def within(tile: Tensor, radius: float) -> Tensor:
-    """Where distances are at most `radius`. In float64 those that differ by rounding alone are equal: a radius is often
-    the distance of many points of whole numbers, computed in several ways."""
-    return tile <= (radius * (1 + 1e-9) if tile.dtype == torch.float64 else radius)
+    """Where distances are at most `radius`. Those that differ by rounding alone are equal: a radius is often the
+    distance of many points of whole numbers, computed in several ways."""
+    return tile <= radius * (1 + (1e-9 if tile.dtype == torch.float64 else 1e-6))
 
 
 def _square_(tile: Tensor, factor: float) -> Tensor:

@@ -70,33 +70,42 @@ class Cover:
         if isinstance(self.bandwidth, str):
             check_choice("bandwidth", self.bandwidth, BANDWIDTHS)
         elif not isinstance(self.bandwidth, Mapping):
-            positive_number("bandwidth", self.bandwidth)
+            self._settle("bandwidth", positive_number("bandwidth", self.bandwidth))
         check_choice("metric", self.metric, METRICS)
         check_choice("uncovered", self.uncovered, UNCOVERED)
         check_choice("fusion", self.fusion, FUSIONS)
         check_choice("kernel", self.kernel, KERNELS)
-        positive_number("bandwidth_scale", self.bandwidth_scale)
+        self._settle("bandwidth_scale", positive_number("bandwidth_scale", self.bandwidth_scale))
         if self.neighbours is not None:
-            whole_number("neighbours", self.neighbours)
+            self._settle("neighbours", whole_number("neighbours", self.neighbours))
         self._check_rule()
         check_choice("search", self.search, SEARCHES)
-        if not 0 < positive_number("epsilon", self.epsilon) < 1:
+        self._settle("epsilon", positive_number("epsilon", self.epsilon))
+        if self.epsilon >= 1:
             raise ValueError(f"epsilon must be above 0 and below 1, got {self.epsilon}")
         if self.epsilon != Cover.epsilon and self.search != "stochastic":
             raise ValueError(f"epsilon={self.epsilon} is for search='stochastic'; set that, or leave it out")
         if isinstance(self.memory, str):
             check_choice("memory", self.memory, ("auto",))
         else:
-            check_range("memory", self.memory, 1, 2**62, "bytes, or 'auto'")
+            self._settle("memory", check_range("memory", self.memory, 1, 2**62, "bytes, or 'auto'"))
+        if self.on_pick is not None and not callable(self.on_pick):
+            raise ValueError(f"on_pick must be a function (index, gain), got {self.on_pick!r}")
+
+    def _settle(self, name: str, value: object) -> None:
+        """A number as Python's own: one of a small type would round or overflow what is reckoned with it."""
+        object.__setattr__(self, name, value)
 
     def _check_rule(self) -> None:
         """Refuse a wrong rule of point weights, and settings of a rule where there is none."""
         rule = self.point_weights if isinstance(self.point_weights, str) else None
         if rule is not None:
             check_choice("point_weights", rule, POINT_WEIGHTS)
-        if positive_number("point_power", self.point_power) != Cover.point_power and rule is None:
+        power = positive_number("point_power", self.point_power)
+        if power != Cover.point_power and rule is None:
             rules = " or ".join(map(repr, POINT_WEIGHTS))
             raise ValueError(f"point_power={self.point_power} is for point_weights {rules}; set one, or leave it out")
+        self._settle("point_power", power)
         if self.purity_view is not None and rule != "purity":
             raise ValueError(f"purity_view={self.purity_view!r} is for point_weights 'purity'; leave it out")
 
@@ -113,13 +122,11 @@ class Cover:
             raise TypeError(f"weights is the rule {self.weights!r}")
         if not isinstance(self.weights, (Mapping, Sequence, np.ndarray, Tensor)):
             raise ValueError(f"weights must be a rule ({', '.join(WEIGHTS)}) or numbers by view, got {self.weights!r}")
-        given: list[Any] = list(self.weights)
-        if isinstance(self.weights, Mapping):
-            given = by_view("weights", self.weights, names)
+        given: Any = by_view("weights", self.weights, names) if isinstance(self.weights, Mapping) else self.weights
         try:
             values = [float(value) for value in given]
-        except (TypeError, ValueError):
-            raise ValueError(f"weights must be numbers, got {given}") from None
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"weights must be numbers, one a view, got {given}") from None
         if len(values) != len(names):
             raise ValueError(f"weights must be one number a view ({', '.join(names)}), {len(names)}, got {len(values)}")
         if not all(0 <= value < float("inf") for value in values) or sum(values) <= 0:

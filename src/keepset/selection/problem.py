@@ -56,7 +56,7 @@ class Problem:
         if position not in self._clouds:
             view = self.views[position]
             former = None
-            if self.large and not self.streams and self._clouds:
+            if self.large and self.search == "dense" and self._clouds:
                 former = self._clouds.popitem()[1].centred
             # what is freed need not come back at once: in a third of all processes two copies stayed resident
             out = former if former is not None and former.shape == view.shape else None

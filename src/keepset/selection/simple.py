@@ -21,14 +21,14 @@ def herding(
 ) -> Selection:
     """The points whose running mean stays closest to the mean of the class (iCaRL)."""
     (vectors,) = map(unit, one_view(views, view).values())
-    wanted = vectors @ vectors.mean(0)  # (n,) inner products with the mean
+    vectors -= vectors.mean(0)  # around 0, where those of a collapsed class keep their digits
+    half = vectors.square().sum(1) / 2
     taken = vectors @ vectors[start].sum(0)  # (n,) inner products with the sum of those taken
     free = torch.ones(len(vectors), dtype=torch.bool, device=vectors.device)
     free[start] = False
     picks: list[int] = []
-    for size in range(len(start) + 1, len(start) + 1 + budget):
-        # |mean − (sum + x)/size|² is least where size·mean·x − sum·x is largest: |x| = 1
-        best = (size * wanted - taken).masked_fill(~free, -torch.inf).argmax()
+    for _ in range(budget):
+        best = (half + taken).masked_fill(~free, torch.inf).argmin()  # |sum + x|² is least there
         pick = int((free & (vectors == vectors[best]).all(1)).int().argmax())  # of its copies, the lowest index
         free[pick] = False
         taken += vectors @ vectors[pick]

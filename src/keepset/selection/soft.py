@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from . import tensor_cores
 from .geometry import add_pairwise, change, distance_rows, pairwise
-from .greedy import Picks, soft_greedy
+from .greedy import TIES, Picks, soft_greedy
 from .kept import KeptSearch
 from .kernels import Similarity, kernel, median_bandwidth, neighbour_bandwidth
 from .options import Cover
@@ -62,8 +63,7 @@ def _streamed_picks(
         sizes.append(_bandwidth(problem, position, scales.bandwidth))
         if split is None:
             points = problem.points(position)
-            near = sizes[-1] > 0 and problem.cover.metric == "cosine"  # d of a point to itself is a root of its D
-            clouds.append(points if near else exact_copies(points))  # else a point is near enough to itself
+            clouds.append(points if _near_itself(problem, sizes[-1]) else exact_copies(points))
         for text in scales.notes:
             problem.note(position, text)
     weights = normal(weights)
@@ -81,6 +81,14 @@ def _streamed_picks(
             kernels.append(split.kernel(group, similar, worth))
     search = _search(problem, kernels, generator)
     return streamed_greedy(search, problem.budget, float(problem.worth.sum()), problem.cover.on_pick), weights, sizes
+
+
+def _near_itself(problem: Problem, bandwidth: float) -> bool:
+    """Whether a point's distance D to itself, which rounding leaves above 0, costs it less of its similarity than
+    makes a tie; for other kernels than this one it may cost more."""
+    cover, dtype = problem.cover, problem.views[0].dtype
+    smooth = cover.kernel == "rbf" and cover.metric == "cosine"  # 1 − K = D²/2σ², and not D/σ
+    return smooth and bandwidth > 4 * torch.finfo(dtype).eps * math.sqrt(5 / TIES[dtype])
 
 
 def _search(problem: Problem, kernels: Sequence[Similarities], generator: torch.Generator | None) -> Search:

@@ -134,6 +134,12 @@ def row_sums(block: Tensor, worth: Tensor | None) -> Tensor:
     return (block if worth is None else block * worth).double().sum(1)
 
 
+def noise(kernel: Similarities) -> float:
+    """What rounding leaves of a gain of nothing: that of each point by its worth."""
+    worth = torch.ones_like(kernel.like) if kernel.worth is None else kernel.worth
+    return torch.finfo(kernel.like.dtype).eps * float(torch.linalg.vector_norm(worth.double()))
+
+
 def streamed_greedy(search: Search, budget: int, worth: float, on_pick: OnPick | None = None) -> Picks:
     """What `soft_greedy` finds, from blocks of the kernels."""
     before = search.coverage() / worth
@@ -193,7 +199,7 @@ class StochasticSearch(Search):
         self, kernels: Sequence[Similarities], start: Tensor, budget: int, epsilon: float, generator: torch.Generator
     ) -> None:
         super().__init__(kernels, start)
-        self.size = math.ceil(len(self.allowed) / max(budget, 1) * math.log(1 / epsilon))
+        self.size = math.ceil(len(self.allowed) / max(budget, 1) * -math.log(epsilon))
         self.generator = generator
 
     def best(self) -> tuple[int, Tensor]:
@@ -225,8 +231,7 @@ class ExactSearch(Search):
         super().__init__(kernels, start)
         self.bounds = torch.stack([kernel.row_sums() for kernel in kernels], 1)  # (n, kernels)
         self.accounted = [torch.zeros_like(cover) for cover in self.covered]  # the cover ≤ c that bounds are gains to
-        like = kernels[0].like
-        self.noise = torch.finfo(like.dtype).eps * math.sqrt(len(like))  # what rounding leaves of a gain of nothing
+        self.noise = noise(kernels[0])
         self.spent = 0  # values computed for single candidates since points were last brought to account for all
 
     def best(self) -> tuple[int, Tensor]:

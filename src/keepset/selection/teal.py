@@ -16,15 +16,15 @@ GROWTH, FIRST_POWER = 1.4, 4
 SMALLEST_CLUSTER = 6
 MOST_CLUSTERS = 500
 NEIGHBOURS = 20
-ALL_PAIRS = 4096  # points up to which the distances of all pairs are kept: 64 MB in float32
+ALL_PAIRS = 2048  # points up to which the distances of all pairs are kept: 32 MB
 
 
 class Points:
-    """The points of a view, and the squared distances between them: of few points all at once, since many small
-    products leave a machine of many cores waiting for its threads."""
+    """The points of a view in float64, and the squared distances between them: of few points all at once, since many
+    small products leave a machine of many cores waiting for its threads."""
 
     def __init__(self, view: Tensor) -> None:
-        self._cloud = cloud(view)
+        self._cloud = cloud(view.double())
 
     def __len__(self) -> int:
         return len(self._cloud)
