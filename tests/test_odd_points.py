@@ -68,6 +68,21 @@ def test_streamed__gains_above_what_rounding_leaves_of_a_few_worthy_points_count
     assert list(streamed)[:counting] == list(dense)[:counting]
 
 
+@pytest.mark.parametrize("memory", [DENSE, STREAMED])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [3, 64, 512])
+@pytest.mark.parametrize("method", COVER)
+def test_multiples_of_one_vector__coincide(method: str, columns: int, dtype: Any, memory: int) -> None:
+    """Divided by their lengths they differ in their last digits alone, which are no scale."""
+    source = np.random.default_rng(columns)
+    view = (source.normal(size=columns) * source.uniform(0.5, 3, size=(30, 1))).astype(dtype)
+    chosen = keepset.select(view, 4, method=method, memory=memory)
+    assert list(chosen) == [0, 1, 2, 3]
+    assert list(chosen.gains) == [1, 0, 0, 0]
+    assert chosen.scales == {"view 0": 0}
+    assert "its points coincide" in chosen.notes[0]
+
+
 def test_herding__of_a_collapsed_class_keeps_its_digits() -> None:
     """A thousand times as far from zero as it is wide: in float32 the mean must still be met, not as if by chance."""
     view = np.random.default_rng(0).normal(size=(500, 64)) + 1000

@@ -58,6 +58,8 @@ def cloud(view: Tensor, out: Tensor | None = None) -> Cloud:
     copies, has_copies = _copies(vectors)
     vectors.sub_(vectors.mean(0))
     half_norms = torch.linalg.vector_norm(vectors, dim=1).square_().div_(2)
+    if float(half_norms.max()) <= 4 * torch.finfo(vectors.dtype).eps ** 2:  # one direction, but for rounding
+        return Cloud(vectors.zero_(), half_norms.zero_(), torch.zeros_like(copies), has_copies=len(copies) > 1)
     return Cloud(vectors, half_norms, copies, has_copies)
 
 
