@@ -81,6 +81,16 @@ def test_table__names_in_heads_of_rows_stay_whole(call: Any, runs: Path) -> None
     assert f"\n{long} " in call("table", "runs", "--rows", "selector", "--columns", "capacity")[1]
 
 
+def test_table__figures_stay_whole_beside_long_heads(call: Any, runs: Path) -> None:
+    options = {"point_weights": "purity", "bandwidth_scale": 0.5, "purity_view": "simclr", "point_power": 4.0}
+    for seed in (0, 1):
+        write_result(runs, 0.5 + 0.02 * seed, selector="mers", capacity=500, seed=seed, options=options)
+    out = call("table", "runs", "--rows", "dataset,learner,order,quota,variant", "--columns", "capacity")[1]
+    assert "…" not in out
+    assert "51.0 ± 1.0" in out
+    assert "37.0 ± 1.0" in out
+
+
 def test_table__bold_where_the_terminal_can(call: Any, runs: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")

@@ -67,6 +67,12 @@ def test_draw_differences__of_selectors_alone() -> None:
     assert names(draw_differences(plain, "AAA", "random")) == ["teal", "mers"]
 
 
+def test_draw_differences__other_settings_are_refused_by_name() -> None:
+    other = runs([10, 11, 12], selector="random", capacity=100, train__batch=32)
+    with pytest.raises(ValueError, match=r"the runs differ in train.batch \(10, 32\); choose among them with --where"):
+        draw_differences([*SOME[:3], *other], "FAA", "mers")
+
+
 def test_draw_differences__with_nothing_beside_it() -> None:
     with pytest.raises(ValueError, match="nothing to compare mers with"):
         draw_differences(SOME[:3], "FAA", "mers")

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +71,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, importable: Path) -> Path:
 def grid(place: Path, importable: Path, monkeypatch: pytest.MonkeyPatch) -> Grid:
     monkeypatch.chdir(place)
     monkeypatch.syspath_prepend(importable)
+    monkeypatch.setenv("PYTHONPATH", str(importable), prepend=os.pathsep)  # for the processes that are started
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # bits may depend on the threads, and the tests have one
     monkeypatch.setattr(launching, "PAUSE", 0.1)
     return read_grids(["grid.toml"])

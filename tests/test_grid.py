@@ -274,6 +274,20 @@ def test_work__every_run_as_alone_and_none_again() -> None:
     assert {path: path.stat().st_mtime_ns for path in Path("runs").glob("*/*")} == before
 
 
+@pytest.mark.parametrize("left", [0, 1, 40])
+def test_launch__a_result_that_was_cut_off_is_not_taken_for_one(left: int) -> None:
+    runs = tiny()
+    launch(read_grids(["grid.toml"]), "runs", How(workers=1))
+    path = Path("runs") / runs[0].name / "result.json"
+    path.write_bytes(path.read_bytes()[:left])
+    standing = launch(read_grids(["grid.toml"]), "runs", How(workers=1))
+    assert len(standing.done()) == 3
+    assert [each.name for each in standing.failed()] == [runs[0].name]
+    assert "is damaged" in (path.parent / "error.txt").read_text(encoding="utf-8")
+    path.unlink()
+    assert len(launch(read_grids(["grid.toml"]), "runs", How(workers=1)).done()) == 4
+
+
 def test_work__what_another_has_is_left_to_it() -> None:
     runs = tiny()
     other = Claims("runs")

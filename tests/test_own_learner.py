@@ -33,6 +33,12 @@ def first(model, new, memory, seen):
 def fails_first(settings):
     return Learner("fails", Descent(first), [settings.memory_batch], 0.01)
 
+def second(model, new, memory, seen):
+    return er_ace_loss(model, new, memory, seen) if not memory else next(iter([]))
+
+def stops(settings):
+    return Learner("stops", Descent(second), [settings.memory_batch], 0.01)
+
 def by_setting(settings):
     def gradients(model, new, memory, seen):
         loss = cross_entropy(model(new.images), new.labels, seen) * settings.mir_candidates / 100
@@ -101,6 +107,12 @@ def test_run__one_like_er_ace_has_its_numbers(given: dict[str, Any], tmp_path: P
     assert same["accuracy"] == theirs["accuracy"]
     assert same["picks"] == theirs["picks"]
     assert other["picks"] != theirs["picks"]
+
+
+def test_run__an_error_that_looks_like_the_end_is_none(given: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        run(make_config(flags={**given, "learner": "my_learners:stops"}), tmp_path / "runs")
+    assert not list((tmp_path / "runs").glob("*/result.json"))
 
 
 @pytest.mark.parametrize("end", ["", "-star"])

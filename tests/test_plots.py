@@ -239,6 +239,11 @@ def test_episodes__heights_are_the_mean_average_accuracies() -> None:
     assert (high - low) == pytest.approx(2 * 1 / math.sqrt(3)), "accuracies of the seeds are 0, 1, 2 per cent apart"
 
 
+def test_episodes__ticks_reach_the_longest_line() -> None:
+    records = [each for count in (1, 3) for each in some(("mers",), episodes=count) if each["capacity"] == 300]
+    assert list(draw_episodes(records, line="episodes").axes[0].get_xticks()) == [1, 2, 3]
+
+
 def test_matrix__lower_triangle_is_written_and_the_upper_empty() -> None:
     one = record(seed=4)
     figure = draw_matrix([one])

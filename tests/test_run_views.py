@@ -444,6 +444,18 @@ def test_kept_views__as_asked_or_where_they_are_small(
     assert kept("d", True)
 
 
+@pytest.mark.parametrize(("name", "factor"), [("tiny_view", 1e-9), ("huge_view", 1e9)])
+def test_kept_views__of_a_range_that_half_precision_lacks_stay_as_they_are(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, factor: float
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / f"{name}.py").write_text(f"def view(images): return images.flatten(1).float() * {factor}")
+    config = config_of(data, selector="maxherding", views=[f"{name}:view"])
+    run(config, tmp_path / "runs")
+    kept, _ = read_kept_views(tmp_path / "runs" / run_hash(config), 1)
+    assert torch.equal(kept[f"{name}:view"], episodes_of(config)[0].train_images.flatten(1).float() * factor)
+
+
 def test_kept_views__do_not_make_another_run(data: Path) -> None:
     assert run_hash(config_of(data, keep_views=True)) == run_hash(config_of(data, keep_views=False))
 

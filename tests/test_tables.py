@@ -528,6 +528,9 @@ def test_paper__other_protocols_are_named() -> None:
     assert told(selector="random") == []
     assert told(train__epochs=10) == ["epochs 10"]
     assert told(train__epochs=1, model__width=20) == ["epochs 1", "width 20"]
+    assert told(data__episodes=[50, 10, 5, 5, 5, 5, 5, 5, 5, 5]) == ["episodes of unequal sizes"]
+    assert told(data__episodes=[10] * 10) == []
+    assert told(model__name="small") == ["the small net"]
 
 
 def test_paper__beside_ours_in_standard_errors() -> None:

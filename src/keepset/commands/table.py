@@ -14,12 +14,11 @@ from .arguments import listed
 from .console import say, warn
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ..report.sheets import Sheet
     from ..report.stored import Found
 
 Option = typer.Option
+WIDE = 10_000  # letters: no line of a table is cut
 HEAD = 36  # letters of a row's head on one line
 FORMATS = {"terminal": "", "markdown": ".md", "latex": ".tex", "csv": ".csv"}
 
@@ -172,7 +171,7 @@ def _print(sheet: Sheet) -> None:
     say(sheet.caption)
     for block in _blocks(sheet, console.width):
         say("")
-        _print_block(console, sheet, block)
+        _print_block(sheet, block)
     for note in sheet.notes:
         say(f"\n{note}")
 
@@ -217,10 +216,12 @@ def _blocks(sheet: Sheet, width: int) -> list[list[int]]:
     return blocks
 
 
-def _print_block(console: Console, sheet: Sheet, block: Sequence[int]) -> None:
+def _print_block(sheet: Sheet, block: Sequence[int]) -> None:
+    from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    wide = Console(highlight=False, markup=False, width=WIDE)  # of heads and figures none is cut
     drawn = RichTable(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     folded = any("\n" in head for line in sheet.lines for head in line.heads)
     for name in sheet.corner:  # at the foot of the columns' heads, but folded ones begin where their figures are
@@ -230,4 +231,4 @@ def _print_block(console: Console, sheet: Sheet, block: Sequence[int]) -> None:
     for line in sheet.lines:
         cells = [Text(line.cells[i], style="bold" if i in line.bold else "") for i in block]
         drawn.add_row(*line.heads, *cells)
-    console.print(drawn)
+    wide.print(drawn)

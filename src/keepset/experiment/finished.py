@@ -16,7 +16,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     except OSError:
         raise ValueError(f"{folder} holds no finished run: there is no result.json in it") from None
     except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}); run it again with --again") from None
+        raise ValueError(f"{path} is damaged ({error}); delete it, or run it again with --again") from None
     told = found.get("identity") if isinstance(found, dict) and "accuracy" in found else None
     if not isinstance(told, dict) or not told.keys() >= IDENTITY:
         raise ValueError(f"{path} is no result of keepset run; run it again with --again")

@@ -23,6 +23,7 @@ from .finished import read_result
 
 NEXT, CHECKPOINT, FORMER = "checkpoint.next.safetensors", "checkpoint.safetensors", "checkpoint.former.safetensors"
 TEMPORARY = ".*.*"  # what write_atomically calls a file that is not whole yet
+LEAST = 2.0**-10  # entries of a vector below this lose digits in half precision
 CHECKPOINTS = (NEXT, CHECKPOINT, FORMER)  # the newest first
 
 
@@ -173,9 +174,10 @@ class RunFolder:
 
 
 def _halved(view: Tensor) -> Tensor:
-    """In half precision, unless that overflows."""
+    """In half precision, unless that overflows, or leaves a vector few of its digits."""
     half = view.to(torch.float16)
-    return half if half.isfinite().all() else view.float()
+    small = bool((view.abs().amax(1) < LEAST).any())
+    return view.float() if small or not half.isfinite().all() else half
 
 
 def _read_checkpoint(path: Path) -> tuple[Progress, dict[str, Tensor]]:
@@ -187,8 +189,8 @@ def _read_checkpoint(path: Path) -> tuple[Progress, dict[str, Tensor]]:
 
 
 def json_number(value: float) -> float | None:
-    """JSON knows no NaN."""
-    return None if math.isnan(value) else value
+    """JSON knows neither NaN nor infinity."""
+    return value if math.isfinite(value) else None
 
 
 def _write_json(path: Path, content: Any) -> None:

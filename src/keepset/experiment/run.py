@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -39,19 +38,13 @@ def run(
     shared = Shared()
     world = World(config, folder, shared, on_epoch, on_view, engine)  # refuses what cannot run before writing anything
     epochs, stacks = life(world, shared), Stacks()
-    loss: float | None = None
-    with contextlib.suppress(StopIteration):
-        while True:
-            trainer = epochs.send(loss)
-            loss = None if trainer is None else _epoch(trainer, stacks)
-    return folder.finish(world.progress)
-
-
-def _epoch(trainer: Trainer, stacks: Stacks) -> float:
-    (outcome,) = fleet.train_epoch([trainer], stacks)
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
+    outcome: float | Exception | None = None
+    while True:
+        try:  # an error of the learner's is thrown in, so that none can be taken for the end
+            trainer = epochs.throw(outcome) if isinstance(outcome, Exception) else epochs.send(outcome)
+        except StopIteration:
+            return folder.finish(world.progress)
+        outcome = None if trainer is None else fleet.train_epoch([trainer], stacks)[0]
 
 
 def life(world: World, shared: Shared) -> Life:

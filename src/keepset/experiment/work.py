@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import traceback
 from collections import deque
@@ -24,7 +25,13 @@ ERROR = "error.txt"
 
 
 def finished(out: Path, name: str) -> bool:
-    return (out / name / "result.json").exists()
+    """Whether its result is there, and whole as far as its last sign tells: a grid looks often."""
+    try:
+        with (out / name / "result.json").open("rb") as file:
+            file.seek(-min(2, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            return file.read().rstrip().endswith(b"}")
+    except OSError:
+        return False
 
 
 def failed(out: Path, name: str) -> bool:

@@ -304,9 +304,9 @@ def _told(selection: Selection, rows: Tensor) -> dict[str, Any]:
     return {
         "rows": rows[list(selection)].tolist(),
         "gains": [json_number(gain) for gain in map(float, selection.gains)],
-        "weights": dict(selection.weights),
-        "scales": dict(selection.scales),
-        "k": selection.k,
-        "objective": json_number(selection.objective),
-        "notes": list(selection.notes),
+        "weights": {str(view): json_number(float(weight)) for view, weight in selection.weights.items()},
+        "scales": {str(view): json_number(float(scale)) for view, scale in selection.scales.items()},
+        "k": None if selection.k is None else int(selection.k),
+        "objective": json_number(float(selection.objective)),
+        "notes": list(map(str, selection.notes)),
     }

@@ -23,6 +23,9 @@ def draw_differences(records: Sequence[Record], metric: str, against: str) -> An
     if axes[1] != ("capacity",):
         axes = axes[1], axes[0]  # selectors below each other
     table = tabulate(records, metric, *axes)
+    if table.varying:
+        told = ", ".join(f"{name} ({', '.join(map(str, values))})" for name, values in table.varying.items())
+        raise ValueError(f"the runs differ in {told}; choose among them with --where")
     tests = {place: test for place, test in compare(table, against).items() if not math.isnan(test.difference)}
     if not tests:
         raise ValueError(f"there is nothing to compare {against} with: no other selector has a run with its seeds")

@@ -47,7 +47,10 @@ def printed_result(metric: str, fields: Mapping[str, Value]) -> Printed | None:
 
 def departures(fields: Mapping[str, Value]) -> list[str]:
     """What a run did otherwise than the paper, in words: these make it another protocol."""
-    return [f"{name} {fields.get(name)}" for name, printed in PROTOCOL.items() if fields.get(name) != printed]
+    found = [f"{name} {fields.get(name)}" for name, printed in PROTOCOL.items() if fields.get(name) != printed]
+    if fields.get("data.episodes", "equal") != "equal":
+        found.append("episodes of unequal sizes")
+    return [*found, "the small net"] if fields.get("model.name") == "small" else found
 
 
 def in_errors(mean: float, error: float, printed: Printed) -> float:

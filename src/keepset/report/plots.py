@@ -63,7 +63,7 @@ def draw_episodes(records: Sequence[Record], *, line: str = "selector") -> Any:
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
     _draw_lines(axes, by_episode(records, line))
-    last = len(records[0].accuracy)
+    last = max(len(record.accuracy) for record in records)
     axes.set_xticks(range(1, last + 1, math.ceil(last / 20)))
     axes.set(xlabel="episodes learned", ylabel="average accuracy AA (per cent)")
     tidy(axes)
