@@ -132,7 +132,9 @@ def broken_off(*_: Any) -> None:
         (["grid.toml", "--preset", "fats"], "did you mean 'fast'?"),
         (["grid.toml", "--side-by-side", "0"], "side_by_side must be in 1"),
         (["grid.toml", "--workers", "0"], "workers must be in 1"),
-        (["grid.toml", "--set-slurm", "partition"], "--set-slurm must be key=value"),
+        (["grid.toml", "--engine", "slurm", "--set-slurm", "partition"], "--set-slurm must be key=value"),
+        (["grid.toml", "--set-slurm", "partition=gpu"], "--set-slurm goes with --engine slurm, got --engine local"),
+        (["grid.toml", "--address", "auto"], "--address goes with --engine ray, got --engine local"),
         (["grid.toml", "--set", "data.episodes=3"], "episodes must divide the 4 classes"),
     ],
 )

@@ -73,6 +73,13 @@ def test_table__variants_across_take_a_line_for_each_setting(call: Any, runs: Pa
     assert heads == [["mers"], ["bandwidth_scale=0.5"], ["capacity", "random", "mers", "point_weights=purity"]]
 
 
+@pytest.mark.parametrize("given", [("--rows", "selector"), ("--columns", "capacity")])
+def test_table__the_axis_that_is_not_named_is_the_other_one(given: tuple[str, str], call: Any, runs: Path) -> None:
+    code, out, err = call("table", "runs", *given)
+    assert (code, err) == (0, "")
+    assert ["selector", "500", "2000"] in [line.split() for line in out.splitlines()]
+
+
 def test_table__names_in_heads_of_rows_stay_whole(call: Any, runs: Path) -> None:
     long = "my_package.selectors.of_mine:a_rather_long_function_name"
     path = write_result(runs, 0.5, selector="mers", capacity=500)

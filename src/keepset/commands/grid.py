@@ -55,6 +55,9 @@ def grid(
     from ..experiment.launch import How, launch, usual_workers
     from ..experiment.stacking import stacked_where_possible
 
+    for option, given, wanted in (("--set-slurm", set_slurm, "slurm"), ("--address", address, "ray")):
+        if given and engine != wanted:
+            raise ValueError(f"{option} goes with --engine {wanted}, got --engine {engine}; set that, or leave it out")
     slurm = {key: toml_value(value) for key, value in map(_pair, set_slurm or [])}
     planned = read_grids(files, preset, nested_settings({}, set_ or []))
     planned = stacked_where_possible(planned, out) if stacked else planned

@@ -53,7 +53,7 @@ def table(
     from ..report.pairs import compare
     from ..report.render import tidy_csv
     from ..report.sheets import pairs_sheet, table_sheet
-    from ..report.stored import read_records
+    from ..report.stored import has_variants, read_records
     from ..report.tables import metric_name, tabulate
 
     kind = _format(format_, output)
@@ -68,7 +68,7 @@ def table(
     if rows is None and columns is None:
         axes = usual_axes(found.records, fixed, averaged)
     else:
-        axes = _axis(rows, "capacity"), _axis(columns, "selector")
+        axes = _one_given(listed(rows), listed(columns), "variant" if has_variants(found.records) else "selector")
     tables = [tabulate(found.records, name, *axes, fixed, averaged) for name in names]
     if tables[0].repeated:
         warn(f"{tables[0].repeated} of the runs are there twice and count once")
@@ -113,8 +113,17 @@ def _digits(given: int | None, kind: str) -> int:
     return check_range("--digits", given, 0, 6, "decimals")
 
 
-def _axis(given: str | None, usual: str) -> tuple[str, ...]:
-    return tuple(listed(usual if given is None else given) or [])
+Axes = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def _one_given(rows: list[str] | None, columns: list[str] | None, chosen: str) -> Axes:
+    """Both axes where one or both were named: `chosen` stands for the selectors, on the other axis than capacities."""
+    selectors = {"selector", "variant", "method"}
+    if columns is None:
+        columns = ["capacity"] if selectors & set(rows or []) else ["selector"]
+    if rows is None:
+        rows = [chosen] if "capacity" in columns else ["capacity"]
+    return tuple(rows), tuple(columns)
 
 
 def _conditions(texts: Sequence[str]) -> dict[str, list[str]]:

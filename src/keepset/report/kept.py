@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-REMEDY = "run it again with --keep-views --again"
+REMEDY = "run it again with --keep-views --again, if its selector reads views"
 
 
 def read_kept_views(run: str | Path, episode: int) -> tuple[dict[str, Tensor], Tensor]:
