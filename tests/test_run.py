@@ -163,7 +163,8 @@ def test_run__killed_by_the_system_goes_on(small: str, tmp_path: Path) -> None:
     assert trained == [(episode, epoch) for episode in (1, 2) for epoch in range(1, 13)]
 
 
-def test_run__a_damaged_checkpoint_is_named_and_the_former_one_used(small: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["cut", "a flipped bit"])
+def test_run__a_damaged_checkpoint_is_named_and_the_former_one_used(damage: str, small: str, tmp_path: Path) -> None:
     config = make_config(flags=flags(small))
     expected = run(config, tmp_path / "whole")
 
@@ -175,7 +176,9 @@ def test_run__a_damaged_checkpoint_is_named_and_the_former_one_used(small: str, 
         run(config, tmp_path, on_epoch=stop)
     folder = RunFolder(tmp_path, config)
     content = (folder.path / CHECKPOINT).read_bytes()
-    (folder.path / CHECKPOINT).write_bytes(content[: len(content) // 2])
+    broken = bytearray(content[: len(content) // 2] if damage == "cut" else content)
+    broken[-1] ^= 1
+    (folder.path / CHECKPOINT).write_bytes(broken)
     progress, _ = folder.resume()
     assert (progress.episode, progress.epoch) == (1, 0)
     assert CHECKPOINT in progress.warnings[0]

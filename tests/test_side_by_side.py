@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import json
+import re
 import sys
 import weakref
 from collections import Counter
@@ -521,6 +522,21 @@ def test_command__one_of_several_runs_fails(
     assert "no such luck" in last
     assert "random" not in last
     assert len(list((tmp_path / "runs").glob("*/result.json"))) == 2
+    (written,) = re.findall(r"seed 1: .*\((.*error\.txt)\)", last)
+    assert "raise ValueError('no such luck')" in Path(written).read_text(encoding="utf-8")
+
+
+def test_command__if_all_runs_fail_all_are_told(
+    call: Any, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "failing_views.py").write_text("def one(images):\n    return 1 / 0\ndef other(images):\n    return 3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code, _, err = call(*quick(data, "--selector", "maxherding:failing_views:one,maxherding:failing_views:other"))
+    assert code == 2
+    last = err.splitlines()[-1]
+    assert "2 of 2 runs failed" in last
+    assert "seed 0: ZeroDivisionError: division by zero" in last
+    assert "must be a tensor" in last
 
 
 def test_command__all_fail_is_the_error_itself(call: Any, data: str, tmp_path: Path) -> None:

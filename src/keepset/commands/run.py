@@ -85,15 +85,31 @@ def run(
     outcomes = _run_all(configs, out, again=again, side_by_side=whole_numbers(side_by_side), engine=engine)
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     if len(failures) == len(configs):
-        raise failures[0].error
+        alike = len({str(failure.error) for failure in failures}) == 1
+        raise failures[0].error if alike else ValueError(_failed(failures, len(configs), out))
     done = [(each, found) for each, found in zip(configs, outcomes, strict=True) if not isinstance(found, Failure)]
     _table([each for each, _ in done], [found for _, found in done])
     if any("dinov2" in each.used_views() for each in configs):
         say("\ndinov2 has seen other data than these: results with it are no comparison with views learned here")
     say(f"\n{'one run' if len(done) == 1 else f'{len(done)} runs'} in {out}; keepset show {out}/RUN tells one")
     if failures:
-        told = "; ".join(f"{run_name(failure.config)}: {failure.error}" for failure in failures)
-        raise ValueError(f"{len(failures)} of {len(configs)} runs failed: {told}")
+        raise ValueError(_failed(failures, len(configs), out))
+
+
+def _failed(failures: Sequence[Failure], count: int, out: Path) -> str:
+    """Which runs failed, and why; where one had begun, the whole traceback is in its folder."""
+    from ..experiment.config import run_hash
+    from ..experiment.work import ERROR, write_error
+
+    told = []
+    for failure in failures:
+        error, folder = failure.error, out / run_hash(failure.config)
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        where = f" ({folder / ERROR})" if folder.is_dir() else ""
+        if where:
+            write_error(folder, error)
+        told.append(f"{run_name(failure.config)}: {kind}{error}{where}")
+    return f"{len(failures)} of {count} runs failed: {'; '.join(told)}"
 
 
 def _run_all(configs: Sequence[RunConfig], out: Path, **how: Any) -> list[dict[str, Any] | Failure]:

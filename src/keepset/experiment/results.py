@@ -7,6 +7,7 @@ import json
 import math
 import platform
 import subprocess
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -99,7 +100,8 @@ class RunFolder:
         """The new checkpoint is written whole, then the old one becomes the former one: two are there at any moment."""
         from safetensors.torch import save
 
-        content = save({k: v.contiguous() for k, v in tensors.items()}, {"progress": json.dumps(asdict(progress))})
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        content = save(tensors, {"progress": json.dumps(asdict(progress)), "sum": checksum(tensors)})
         write_atomically(self.path / NEXT, lambda file: file.write_bytes(content))
         if (self.path / CHECKPOINT).exists():
             (self.path / CHECKPOINT).replace(self.path / FORMER)
@@ -184,8 +186,20 @@ def _read_checkpoint(path: Path) -> tuple[Progress, dict[str, Tensor]]:
     from safetensors import safe_open
 
     with safe_open(path, "pt") as file:
-        progress = Progress(**json.loads(file.metadata()["progress"]))
-        return progress, {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118, not a mapping
+        about = file.metadata()
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118, not a mapping
+    if about.get("sum", checksum(tensors)) != checksum(tensors):
+        raise ValueError("its numbers are not those that were written")
+    return Progress(**json.loads(about["progress"])), tensors
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    """Of names and numbers: a flipped bit would go on into the result."""
+    found = 0
+    for name in sorted(tensors):
+        found = zlib.crc32(name.encode(), found)
+        found = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, found)
+    return str(found)
 
 
 def json_number(value: float) -> float | None:
