@@ -168,7 +168,7 @@ def _seconds(
     if hard:
         return scales + 2 * count * count * values
     if way == "stochastic":
-        return scales + count * count * math.log(1 / cover.epsilon) * values + budget * PICK
+        return scales + count * count * -math.log(cover.epsilon) * values + budget * PICK
     if kept:
         computed, read = kept_passes(budget, count)
         return scales + count * count * computed * values + kept / 2 * read * kept_seconds() + budget * PICK
