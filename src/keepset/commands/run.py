@@ -99,7 +99,8 @@ def run(
 def _failed(failures: Sequence[Failure], count: int, out: Path) -> str:
     """Which runs failed, and why; where one had begun, the whole traceback is in its folder."""
     from ..experiment.config import run_hash
-    from ..experiment.work import ERROR, write_error
+    from ..experiment.results import ERROR
+    from ..experiment.work import write_error
 
     told = []
     for failure in failures:

@@ -24,6 +24,7 @@ from .finished import read_result
 
 NEXT, CHECKPOINT, FORMER = "checkpoint.next.safetensors", "checkpoint.safetensors", "checkpoint.former.safetensors"
 TEMPORARY = ".*.*"  # what write_atomically calls a file that is not whole yet
+ERROR = "error.txt"  # why a run failed, until it is finished
 LEAST = 2.0**-10  # entries of a vector below this lose digits in half precision
 CHECKPOINTS = (NEXT, CHECKPOINT, FORMER)  # the newest first
 
@@ -79,7 +80,7 @@ class RunFolder:
     def _clear(self) -> None:
         for path in (self.path / "views").glob("*.safetensors"):
             path.unlink()
-        for name in ("result.json", "metrics.jsonl", "error.txt", *CHECKPOINTS):
+        for name in ("result.json", "metrics.jsonl", ERROR, *CHECKPOINTS):
             (self.path / name).unlink(missing_ok=True)
 
     def keep_views(self, episode: int, views: Mapping[str, Tensor], labels: Tensor) -> None:
@@ -170,7 +171,7 @@ class RunFolder:
             "identity": self.identity,
         }
         _write_json(self.path / "result.json", result)
-        for name in CHECKPOINTS:
+        for name in (*CHECKPOINTS, ERROR):
             (self.path / name).unlink(missing_ok=True)
         return read_result(self.path)
 

@@ -11,7 +11,8 @@ from typing import Any
 from .claims import Claims
 from .config import RunConfig, identity
 from .grid import Planned
-from .work import ERROR, failed, finished
+from .results import ERROR
+from .work import failed, finished
 
 ENOUGH = 5  # finished runs of a kind that are looked into
 TAIL = 8192  # bytes from the end of metrics.jsonl that hold its last line

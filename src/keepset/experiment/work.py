@@ -18,10 +18,8 @@ from ..views.cache import cache_folder
 from .claims import Claims
 from .config import RunConfig, make_config, plain_values, run_hash
 from .grid import Planned
-from .results import RunFolder
+from .results import ERROR, RunFolder
 from .side_by_side import Failure, Pace, SideBySide, Watcher
-
-ERROR = "error.txt"
 
 
 def finished(out: Path, name: str) -> bool:
@@ -155,8 +153,6 @@ class Claiming(SideBySide):
             outcome, folder = self.results[number], self.out / self.names[number]
             if isinstance(outcome, Failure):
                 write_error(folder, outcome.error)
-            else:
-                (folder / ERROR).unlink(missing_ok=True)
             self.claims.let_go(self.names[number])
 
 
