@@ -143,6 +143,7 @@ def test_select__a_table_on_the_terminal(call: Any) -> None:
         (["--weights", "equal", "--metric", "euclidean"], {"weights": "equal", "metric": "euclidean"}),
         (["--bandwidth", "0.3"], {"bandwidth": 0.3}),
         (["--bandwidth", "a=0.3,b=0.4"], {"bandwidth": {"a": 0.3, "b": 0.4}}),
+        (["--bandwidth", "0.3,0.4"], {"bandwidth": {"a": 0.3, "b": 0.4}}),
         (["--bandwidth", "knn", "--neighbours", "4"], {"bandwidth": "knn", "neighbours": 4}),
         (["--bandwidth-scale", "0.5", "--kernel", "laplace"], {"bandwidth_scale": 0.5, "kernel": "laplace"}),
         (["--fusion", "max-then-sum"], {"fusion": "max-then-sum"}),

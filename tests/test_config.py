@@ -307,7 +307,7 @@ def test_options__that_a_choice_would_refuse_are_refused_at_once(selector: str, 
         make_config(flags={"selector": selector, "options": options})
 
 
-@pytest.mark.parametrize("bandwidth", ["median", "knn", "episode", 0.5, {"supervised": 0.5, "simclr": 0.4}])
+@pytest.mark.parametrize("bandwidth", ["median", "knn", "episode", 0.5, [0.5, 0.4], {"supervised": 0.5, "simclr": 0.4}])
 @pytest.mark.parametrize("rule", [{}, {"point_weights": "purity"}, {"point_weights": "density", "point_power": 4.0}])
 @pytest.mark.parametrize("selector", ["mers", "mers-probcover"])
 def test_options__that_a_choice_takes_are_taken(selector: str, rule: Any, bandwidth: Any) -> None:

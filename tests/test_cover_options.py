@@ -101,6 +101,16 @@ def test_select__points_that_differ_in_signs_alone_are_no_copies(dtype: Any) -> 
     assert keepset.select(corners, 8, method="probcover").scales["view 0"] == pytest.approx((4 / 3) ** 0.5)
 
 
+@pytest.mark.parametrize("listed", [[0.3, 0.02], (0.3, 0.02), np.array([0.3, 0.02])])
+def test_bandwidth__in_the_order_of_the_views_as_by_name(listed: Any) -> None:
+    draw = np.random.default_rng(0)
+    views = {"first": draw.standard_normal((40, 3)), "second": draw.standard_normal((40, 5))}
+    chosen = keepset.select(views, 6, bandwidth=listed)
+    assert chosen.scales == {"first": 0.3, "second": 0.02}
+    assert list(chosen) == list(keepset.select(views, 6, bandwidth={"second": 0.02, "first": 0.3}))
+    assert list(chosen) != list(keepset.select(views, 6, bandwidth=[0.02, 0.3]))
+
+
 def test_weights__a_view_of_copies_weighs_one_and_says_so() -> None:
     """Half of the points of the second view have a copy: its density has no limit."""
     draw = np.random.default_rng(0)

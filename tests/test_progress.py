@@ -89,7 +89,7 @@ def test_log__the_last_epoch_of_an_episode(capsys: Any) -> None:
             told(trained(episode, epoch, accuracies))
     assert capsys.readouterr().err.splitlines() == [
         "er-ace mers |M|=50 seed 1: episode 1/2 epoch 3 13 steps/s  loss 0.500",
-        "er-ace mers |M|=50 seed 1: episode 2/2 epoch 3 13 steps/s AA 75.0 loss 0.500",
+        "er-ace mers |M|=50 seed 1: episode 2/2 epoch 3 13 steps/s AA 75.0 after episode 1 loss 0.500",
     ]
 
 
@@ -179,7 +179,7 @@ def test_terminal__a_bar_for_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
         assert task.description == "2/2 er-ace mers |M|=50 seed 1"
         assert (all_runs.completed, all_runs.total) == (1, 12)
         progress.refresh()
-    assert "episode 2/2 epoch 1 13 steps/s AA 75.0" in shown(screen)
+    assert "episode 2/2 epoch 1 13 steps/s AA 75.0 after episode 1" in shown(screen)
     assert "2 side by side, 600 run-steps/s" in shown(screen)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,13 +74,24 @@ def clear(
     if not meant:
         say(f"nothing to clear in {place.folder}")
         return
-    if not yes and not typer.confirm(f"Remove {_counted(meant)} from {place.folder}?", err=True):
+    if not yes and not _agreed(f"Remove {_counted(meant)} from {place.folder}?"):
         say("nothing removed")
         return
     cleared = place.clear([each.key for each in meant], unfinished)
     for key in cleared.held:
         warn(f"{key} is just being made by another process and was left alone")
     say(f"{_entries(cleared.count)} removed, {_size(cleared.size)} freed")
+
+
+def _agreed(question: str) -> bool:
+    """The answer; it may come through a pipe, but come it must."""
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        if sys.stdin.isatty():  # Ctrl-C
+            raise
+        warn("")
+        raise ValueError("nobody is there to answer, and nothing was removed; say --yes to remove them") from None
 
 
 def _key(start: str, keys: Sequence[str]) -> str:

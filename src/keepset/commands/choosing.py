@@ -80,8 +80,9 @@ def _ready(work: Unfinished, resume: bool, count: int) -> bool:
     if work.missing:
         warn(f"going on from {work.earlier} of {work.budget} picks in {file}")
         return True
+    unknown = "" if side_file(file).is_file() else "; of a finished file it is not known how it was chosen"
     work.finish()
-    say(f"{file} is finished, it holds all {work.budget} picks: nothing is left to do")
+    say(f"{file} is finished, it holds all {work.budget} picks: nothing is left to do{unknown}")
     return False
 
 

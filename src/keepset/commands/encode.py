@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ..views import Made
 
 Option = typer.Option
+LEARNED = ("simclr", "vicreg")
 
 
 def encode(
@@ -67,6 +69,8 @@ def encode(
     config = make_config(flags=nested_settings(given, set_ or []))
     warnings.showwarning = lambda message, *_: warn(str(message))
     encoders = listed(encoder) or []
+    _check_read(encoders, LEARNED, {"--preset": preset, "--epochs": epochs})
+    _check_read(encoders, ("dinov2",), {"--model": model, "--fetch": fetch or None})
     if images in DATASETS:
         _check_unused(f"of the data set {images}", {"--labels": labels, "--names": names})
         _encode_episodes(config, encoders, episode, output)
@@ -79,6 +83,16 @@ def _check_unused(of: str, flags: dict[str, object]) -> None:
     for flag, value in flags.items():
         if value is not None:
             raise ValueError(f"{flag} means nothing {of}; leave it out")
+
+
+def _check_read(encoders: list[str], readers: Sequence[str], flags: dict[str, object]) -> None:
+    """Refuse flags that none of the encoders reads."""
+    if not set(encoders) & set(readers):
+        for flag, value in flags.items():
+            if value is not None:
+                raise ValueError(
+                    f"{flag} is for {' and '.join(readers)}, got --encoder {','.join(encoders)}; leave it out"
+                )
 
 
 def _check_encoders(encoders: list[str]) -> None:

@@ -140,7 +140,7 @@ class RunDisplay:
 
 def _epoch_state(record: Mapping[str, Any]) -> str:
     so_far = record["average accuracies"]
-    accuracy = f"AA {100 * so_far[-1]:.1f}" if so_far else ""
+    accuracy = f"AA {100 * so_far[-1]:.1f} after episode {len(so_far)}" if so_far else ""
     speed = record["steps a second"]
     return f"episode {record['episode']}/{record['episodes']} epoch {record['epoch']} {speed:.0f} steps/s {accuracy}"
 

@@ -33,7 +33,7 @@ def select(
     start: Annotated[str | None, Option(help="File with indices already kept; they count as covered.")] = None,
     weights: Annotated[str | None, Option(help="printed, inverse, density, equal, or 2,1 or a=2,b=1.")] = None,
     neighbours: Annotated[int | None, Option(help="k; points / budget if not given.")] = None,
-    bandwidth: Annotated[str | None, Option(help="median, episode, knn, a number, or a=0.2,b=0.3.")] = None,
+    bandwidth: Annotated[str | None, Option(help="median, episode, knn, a number, or 0.2,0.3 or a=0.2,b=0.3.")] = None,
     bandwidth_scale: Annotated[float | None, Option(help="A factor on every bandwidth.")] = None,
     metric: Annotated[str | None, Option(help="cosine, euclidean or literal.")] = None,
     kernel: Annotated[str | None, Option(help="rbf, laplace or tophat.")] = None,

@@ -31,8 +31,9 @@ class Cover:
 
     weights: str | Sequence[float] | Mapping[str, float] = "printed"
     """The weight (α) of each view: a rule, or numbers in the order of the views or by name."""
-    bandwidth: str | float | Mapping[str, float] = "median"
-    """The bandwidth (σ): a rule, or a number for all views, or numbers by name. `episode`: over all classes at once."""
+    bandwidth: str | float | Sequence[float] | Mapping[str, float] = "median"
+    """The bandwidth (σ): a rule, a number for all views, or numbers in their order or by name. `episode`: over all classes
+    at once."""
     metric: str = "cosine"
     """The distance that kernel and bandwidth read."""
     neighbours: int | None = None
@@ -69,7 +70,7 @@ class Cover:
             check_choice("weights", self.weights, WEIGHTS)
         if isinstance(self.bandwidth, str):
             check_choice("bandwidth", self.bandwidth, BANDWIDTHS)
-        elif not isinstance(self.bandwidth, Mapping):
+        elif not is_several(self.bandwidth):
             self._settle("bandwidth", positive_number("bandwidth", self.bandwidth))
         check_choice("metric", self.metric, METRICS)
         check_choice("uncovered", self.uncovered, UNCOVERED)
@@ -115,20 +116,15 @@ class Cover:
 
     def given_weights(self, names: Sequence[str]) -> list[float]:
         """The numbers given, in the order of the views."""
-        import numpy as np
-        from torch import Tensor
-
         if isinstance(self.weights, str):
             raise TypeError(f"weights is the rule {self.weights!r}")
-        if not isinstance(self.weights, (Mapping, Sequence, np.ndarray, Tensor)):
+        if not is_several(self.weights):
             raise ValueError(f"weights must be a rule ({', '.join(WEIGHTS)}) or numbers by view, got {self.weights!r}")
-        given: Any = by_view("weights", self.weights, names) if isinstance(self.weights, Mapping) else self.weights
+        given = by_view("weights", self.weights, names)
         try:
             values = [float(value) for value in given]
         except (TypeError, ValueError, OverflowError):
             raise ValueError(f"weights must be numbers, one a view, got {given}") from None
-        if len(values) != len(names):
-            raise ValueError(f"weights must be one number a view ({', '.join(names)}), {len(names)}, got {len(values)}")
         if not all(0 <= value < float("inf") for value in values) or sum(values) <= 0:
             raise ValueError(f"weights must be 0 or more, finite and not all 0, got {values}")
         return values
@@ -137,10 +133,8 @@ class Cover:
         """The numbers given, in the order of the views, times the scale; None where there is a rule."""
         if isinstance(self.bandwidth, str):
             return None
-        if isinstance(self.bandwidth, Mapping):
-            values = by_view("bandwidth", self.bandwidth, names)
-        else:
-            values = [self.bandwidth] * len(names)
+        several = is_several(self.bandwidth)
+        values = by_view("bandwidth", self.bandwidth, names) if several else [self.bandwidth] * len(names)
         return [positive_number("bandwidth", value) * self.bandwidth_scale for value in values]
 
     def purity_view_of(self, names: Sequence[str]) -> str:
@@ -171,8 +165,19 @@ class Cover:
             check_range("neighbours", self.neighbours, 1, count - 1, "the other points")
 
 
-def by_view(argument: str, values: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    """The values of a mapping in the order of the views; the names must be just those of the views."""
+def is_several(value: Any) -> bool:
+    """Whether it is numbers by view rather than one for all: a mapping, a list or an array with a length."""
+    listed = isinstance(value, (Mapping, Sequence)) and not isinstance(value, (str, bytes))
+    return listed or bool(getattr(value, "ndim", 0))
+
+
+def by_view(argument: str, values: Any, names: Sequence[str]) -> list[Any]:
+    """The values in the order of the views; if they have names, these must be just those of the views."""
+    if not isinstance(values, Mapping):
+        if len(values) != len(names):
+            told = f"{argument} must be one number a view ({', '.join(names)}), {len(names)}"
+            raise ValueError(f"{told}, got {len(values)}")
+        return list(values)
     for name in values:
         if name not in names:
             raise ValueError(f"{argument} names an unknown view {name!r}; {nearest_name(name, names)}")
