@@ -32,8 +32,8 @@ class Cover:
     weights: str | Sequence[float] | Mapping[str, float] = "printed"
     """The weight (α) of each view: a rule, or numbers in the order of the views or by name."""
     bandwidth: str | float | Sequence[float] | Mapping[str, float] = "median"
-    """The bandwidth (σ): a rule, a number for all views, or numbers in their order or by name. `episode`: over all classes
-    at once."""
+    """The bandwidth (σ): a rule, a number for all views, or numbers in their order or by name. `episode`: over all
+    classes at once."""
     metric: str = "cosine"
     """The distance that kernel and bandwidth read."""
     neighbours: int | None = None
