@@ -15,7 +15,7 @@ import pytest
 from keepset import cli
 from keepset.experiment import side_by_side
 from keepset.experiment.claims import Claims
-from keepset.experiment.config import RunConfig, make_config, run_hash
+from keepset.experiment.config import RunConfig, hash_of, make_config, run_hash
 from keepset.experiment.grid import Planned, combinations, command_of, read_grids
 from keepset.experiment.launch import How, launch
 from keepset.experiment.results import RunFolder
@@ -259,6 +259,8 @@ def test_work__data_that_are_touched_meanwhile_do_not_make_it_run_for_ever(monke
     monkeypatch.setattr(RunFolder, "finish", touching)
     work_on(Job(runs, Path("runs")))
     assert sorted(ended) == sorted(each.name for each in runs)
+    for each in runs:
+        assert hash_of(read(each.name)["identity"]) == each.name, "as it was planned, and as it was run"
 
 
 def test_work__every_run_as_alone_and_none_again() -> None:

@@ -111,6 +111,28 @@ def raises_at(error: BaseException, number: int, episode: int, epoch: int) -> Ca
 # ---------------------------------------------------------------- as alone
 
 
+def test_run_all__data_that_change_meanwhile_are_not_taken_for_the_new_ones(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run would be trained on what was loaded for the first, and lie in the folder of what is there now."""
+    file, finish = tmp_path / "mine.npz", RunFolder.finish
+    file.write_bytes(Path(data).read_bytes())
+    configs = [config(str(file), seed=seed) for seed in (0, 1)]
+    before = [run_hash(each) for each in configs]
+
+    def changing(folder: RunFolder, progress: Any) -> dict[str, Any]:
+        arrays = dict(np.load(data))
+        np.savez(file, **{**arrays, "test_labels": arrays["test_labels"][::-1]})
+        return finish(folder, progress)
+
+    monkeypatch.setattr(RunFolder, "finish", changing)
+    first, second = run_all(configs, tmp_path / "runs", side_by_side=1)
+    assert isinstance(second, Failure)
+    assert not isinstance(first, Failure)
+    assert "mine.npz changed since the first run began; the same command does" in str(second.error)
+    assert [path.parent.name for path in (tmp_path / "runs").glob("*/result.json")] == before[:1]
+
+
 @pytest.mark.parametrize("side_by_side", [1, 2, 3, 8, "auto"])
 def test_run_all__every_run_as_alone(data: str, alone: Any, tmp_path: Path, side_by_side: int | str) -> None:
     configs = mixed(data)

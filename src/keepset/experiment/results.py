@@ -57,6 +57,13 @@ class RunFolder:
         self.config, self.identity = config, identity(config)
         self.path = Path(out) / (name or hash_of(self.identity))
 
+    def check_data(self, loaded: str) -> None:
+        """Refuse other data than those that it is named by: a result would be taken for theirs."""
+        self.identity["data"]["name"] = loaded
+        if hash_of(self.identity) != self.path.name:
+            again = "the same command does this run with what is there now"
+            raise ValueError(f"the data {self.config.data.name} changed since the first run began; {again}")
+
     def prepare(self) -> None:
         """Make it, and take away what a write that was killed has left, and a result that is to be found again."""
         try:

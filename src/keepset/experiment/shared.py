@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data import Dataset, DataSettings, load
+from ..data import Dataset, DataSettings, content, load
 from ..learning import learner
 from ..learning.trainer import Material
 from ..views import Made
@@ -40,7 +40,7 @@ class Shared:
     """Nothing is shared that could change a number: a run has the same bits by itself."""
 
     def __init__(self, configs: Sequence[RunConfig] = ()) -> None:
-        self._data: dict[DataSettings, Dataset] = {}
+        self._data: dict[DataSettings, tuple[str, Dataset]] = {}
         self._material: dict[tuple[DataSettings, str], Material] = {}
         self._wanted = Counter(first_key(config) for config in configs)
         self._views: dict[str, tuple[str, Judged]] = {}
@@ -59,8 +59,15 @@ class Shared:
             self.alive -= 1
 
     def data(self, settings: DataSettings) -> Dataset:
+        return self._loaded(settings)[1]
+
+    def content(self, settings: DataSettings) -> str:
+        """What names the data that were loaded, whatever has become of their files since."""
+        return self._loaded(settings)[0]
+
+    def _loaded(self, settings: DataSettings) -> tuple[str, Dataset]:
         if settings not in self._data:
-            self._data[settings] = load(settings)
+            self._data[settings] = content(settings), load(settings)
         return self._data[settings]
 
     def material(self, config: RunConfig) -> Material:

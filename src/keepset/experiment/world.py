@@ -49,6 +49,7 @@ class World:
         self.shared = shared or Shared()
         check_outside(config.data, folder.path)
         self.data = self.shared.data(config.data)
+        folder.check_data(self.shared.content(config.data))
         self.episodes = split(self.data, config.data)
         self.learner = learner(config.learner, config.learning)
         self.model = make_model(
