@@ -538,6 +538,29 @@ def test_plan__refuses_the_views_that_the_choice_refuses(call: Any, shape: tuple
         assert message in err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--kernel gauss",
+        "--weights 1,2,3",
+        "--bandwidth 0.1,0.2,0.3",
+        "--neighbours 120",
+        "--start far.npy",
+        "--point-weights few.npy",
+        "--uncertainty few.npy",
+        "--epsilon 0.2",
+        "--method probcover --search stochastic",
+        "--method maxherding --view c",
+    ],
+)
+def test_plan__refuses_the_options_that_the_choice_refuses_in_its_words(call: Any, arguments: str) -> None:
+    np.save("far.npy", np.array([120]))
+    np.save("few.npy", np.ones(5))
+    chosen, told = (call("a.npy", "b.npy", "--budget", "9", *arguments.split(), *plan) for plan in ([], ["--plan"]))
+    assert (told[0], told[1]) == (2, "")
+    assert told[2].replace("--view", "view") == chosen[2]
+
+
 def test_plan__looks_at_the_view_that_is_named(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -192,12 +192,32 @@ def planned(call: Call) -> str:
     from ..selection.inputs import name_views
     from ..selection.planning import plan
 
-    budget, shapes = call.number(), named_shapes(call.specs)
+    budget, shapes, options = call.number(), named_shapes(call.specs), call.options()
     name_views({name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()})
+    read = shapes
     if call.flags["view"] is not None:
         check_choice("--view", call.flags["view"], shapes)
-        shapes = {call.flags["view"]: shapes[call.flags["view"]]}
+        read = {call.flags["view"]: shapes[call.flags["view"]]}
     (count, _), *_ = shapes.values()
-    options = {name: value for name, value in call.options().items() if name in PLANNED}
-    columns = [shape[1] for shape in shapes.values()]
-    return str(plan(count, columns, budget, method=call.method, device="cpu", **options))
+    columns = [shape[1] for shape in read.values()]
+    reckoned = {name: value for name, value in options.items() if name in PLANNED}
+    told = str(plan(count, columns, budget, method=call.method, device="cpu", **reckoned))
+    _try_options(call.method, list(shapes), count, options)
+    return told
+
+
+def _try_options(method: str, names: Sequence[str], count: int, options: Mapping[str, Any]) -> None:
+    """Refuse what the choice itself would refuse: options that count points here, the rest by one of three points."""
+    import numpy as np
+
+    from ..selection import select
+    from ..selection.inputs import read_indices, read_vector
+    from ..selection.options import Cover
+
+    rest = dict(options)
+    Cover(neighbours=rest.pop("neighbours", None)).check_neighbours(count)
+    read_indices("start", rest.pop("start", ()), count)
+    if not isinstance(rest.get("point_weights", ""), str):
+        read_vector("point_weights", rest.pop("point_weights"), count)
+    points = np.array([[1.0, 0.0], [0.9, 0.2], [0.3, 0.8]])
+    select(dict.fromkeys(names, points), 1, method=method, **rest)
