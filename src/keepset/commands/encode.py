@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..views import Made
 
 Option = typer.Option
-LEARNED = ("simclr", "vicreg")
 
 
 def encode(
@@ -53,6 +52,7 @@ def encode(
     """
     from ..data import DATASETS
     from ..experiment.config import make_config
+    from ..views.encoders import LEARNED
 
     given: dict[str, Any] = {
         "data.name": images if images in DATASETS else None,

@@ -24,6 +24,7 @@ from ..learning.step import masked
 from ..learning.trainer import Engine, Episode, Trainer, load_model
 from ..learning.uncertainty import uncertainty
 from ..selection import Selection, select_per_class
+from ..views.encoders import LEARNED
 from .config import RunConfig
 from .episode_views import EpisodeViews, Told
 from .results import Progress, RunFolder, json_number
@@ -73,7 +74,7 @@ class World:
     def _check_sizes(self) -> None:
         """Refuse batches and episodes that are too small or too large before anything is trained."""
         batch = self.config.train.batch
-        learned = [name for name in self.config.used_views() if name in ("simclr", "vicreg")]
+        learned = [name for name in self.config.used_views() if name in LEARNED]
         for number, episode in enumerate(self.episodes, start=1):
             count = len(episode.train_images)
             if count < batch:

@@ -77,6 +77,7 @@ ENCODERS: Mapping[str, Encoder] = {
         weights_recipe,
     ),
 }
+LEARNED = ("simclr", "vicreg")  # those that are trained on the images
 
 
 def _as_epochs(told: OnEpoch | None) -> Callable[[int, int], object] | None:
