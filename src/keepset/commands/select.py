@@ -43,7 +43,7 @@ def select(
         str | None, Option(help="What covering a point is worth: a file with a number a point, purity or density.")
     ] = None,
     point_power: Annotated[float | None, Option(help="The power of purity or density; 2 if not given.")] = None,
-    purity_view: Annotated[str | None, Option(help="The view that purity looks at; the last if not given.")] = None,
+    purity_view: Annotated[str | None, Option(help="The view that purity looks at; the second if not given.")] = None,
     uncertainty: Annotated[str | None, Option(help="File with a number a point, for rainbow.")] = None,
     memory: Annotated[
         str | None, Option(help="What the distances may take, such as 4GB: more, and they go in blocks; or auto.")

@@ -24,7 +24,7 @@ from ..learning.trainer import TrainSettings
 from ..selection.api import is_own_selector, own_selector, select_per_class
 from ..selection.options import POINT_WEIGHTS, Cover
 from ..selection.own import check_own_options
-from ..selection.table import ALIASES, SELECTORS
+from ..selection.table import ALIASES, SELECTORS, VIEWS
 from ..views import ENCODERS, DINOv2Settings, SimCLRSettings, VICRegSettings, check_name
 from ..views import PRESETS as VIEW_PRESETS
 from ..views.encoders import Settings, without_mirroring
@@ -62,7 +62,8 @@ class RunConfig:
     learner: str = "er-ace"
     selector: str = "mers"
     """A selector of `keepset ls`; `maxherding:pixels` reads that view; `module:function` is a function of yours."""
-    views: tuple[str, ...] = ("supervised", "simclr")
+    views: tuple[str, ...] = VIEWS
+    """If none are named, `make_config` takes those that the selector was measured with."""
     capacity: int = 50
     quota: str = "adaptive"
     """`adaptive`: the capacity is shared among the classes seen; `fixed`: each class has its share of all classes."""
@@ -116,7 +117,7 @@ class RunConfig:
                 f"got {self.options['point_weights']!r}; set one, or leave it out"
             )
         if self.options:
-            cover = Cover(**self.options)
+            cover = Cover(**SELECTORS[method].filled(self.options))
             if cover.neighbours is not None:
                 check_range("neighbours", cover.neighbours, 1, 2**31, "the other points of a class")
             cover.given_bandwidths(self.used_views())
@@ -220,6 +221,8 @@ def make_config(
         plain = _merged(plain, _read_toml(Path(file)))
     plain = _merged(plain, flags or {})
     plain = _merged(_view_preset(plain.pop("view_preset", "auto"), plain), plain)
+    entry = SELECTORS.get(str(plain.get("selector")))
+    plain = {"views": VIEWS if entry is None else entry.run_views, **plain}
     _check_keys(plain, RunConfig)
     try:
         return _reader().validate_python(plain)  # type: ignore[no-any-return]

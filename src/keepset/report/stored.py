@@ -14,12 +14,11 @@ from typing import Any
 from ..checks import nearest_name
 from ..metrics import NAMES, all_metrics, average_accuracies
 from ..selection.options import Cover
-from ..selection.table import PER_POINT, SELECTORS
+from ..selection.table import PER_POINT, SELECTORS, VIEWS
 
 Value = str | int | float
 
 ABSENT = "–"  # the field means nothing to this run
-USUAL_VIEWS = "supervised+simclr"  # of selectors that read several
 SHORT = {"data.name": "dataset", "data.order": "order", "train.epochs": "epochs", "model.width": "width"}
 # a result grows with its picks, to hundreds of kB, but what a record needs is at its two ends: 10,000 results of 78 kB
 # are read in 1.7 s by their ends, and in 18 s as a whole (2 cores, in the file cache)
@@ -143,6 +142,7 @@ def flat_settings(identity: Mapping[str, Any], episodes: int) -> dict[str, Value
     `method` does not. Options that were left at their defaults are there with those. `variant` is the selector with all
     that was set of it.
     """
+    identity = _by_name(identity)
     method, views = str(identity["selector"]), list(identity["views"])
     flat: dict[str, Value] = {f"options.{name}": value for name, value in default_options(method).items()}
     for name, value in _flat("", identity):
@@ -151,14 +151,29 @@ def flat_settings(identity: Mapping[str, Any], episodes: int) -> dict[str, Value
     flat["data.episodes"] = _sizes(identity["data"].get("episodes"))
     flat.pop("seed", None)
     flat.pop("train.stacked", None)  # a matter of rounding, like the card; a seed that is there both ways counts once
-    reads = SELECTORS[method].views if method in SELECTORS else "all"
+    reads, usual = "all", VIEWS
+    if method in SELECTORS:
+        reads, usual = SELECTORS[method].views, SELECTORS[method].run_views
     flat["selector"] = f"{method}:{views[0]}" if reads == "one" and views != ["supervised"] else method
     words = [str(flat["selector"])]
-    if reads == "all" and flat["views"] != USUAL_VIEWS:
+    if reads == "all" and views != list(usual):
         words.append(f"views={flat['views']}")
     words += [f"{name}={_text(value)}" for name, value in set_options(flat).items()]
     flat["variant"] = " ".join(words).replace(",", ";")  # a comma would end it where values are listed
     return flat
+
+
+def _by_name(identity: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A selector with options that make another one of it, under that one's name: `mers` run as `mers-pure` is."""
+    method, options = identity["selector"], identity.get("options", {})
+    for name, entry in SELECTORS.items():
+        same = method in SELECTORS and SELECTORS[method].place == entry.place and name != method
+        if same and entry.defaults and entry.defaults.items() <= options.items():
+            rest = {option: value for option, value in options.items() if option not in entry.defaults}
+            if identity["views"][1:2] == [rest.get("purity_view")]:  # which it looks at anyway
+                del rest["purity_view"]
+            return {**identity, "selector": name, "options": rest}
+    return identity
 
 
 def _text(value: Value) -> str:
@@ -189,9 +204,9 @@ def default_options(method: str) -> Mapping[str, Value]:
     """The options that a selector reads in a run, as it reads them if nothing is said."""
     if method not in SELECTORS:
         return {}
-    defaults = {entry.name: entry.default for entry in fields(Cover)}
-    known = [name for name in SELECTORS[method].options if name in defaults]
-    return {name: "none" if name in PER_POINT else _plain(defaults[name]) for name in known}
+    defaults = {entry.name: "none" if entry.name in PER_POINT else entry.default for entry in fields(Cover)}
+    defaults |= SELECTORS[method].defaults
+    return {name: _plain(defaults[name]) for name in SELECTORS[method].options if name in defaults}
 
 
 def _flat(place: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:

@@ -31,6 +31,7 @@ PLACES = {
     "maxherding:simclr": 8,
     "probcover:simclr": 9,
     "closest": 10,
+    "mers-pure": 11,
 }
 
 

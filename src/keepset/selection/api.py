@@ -88,7 +88,7 @@ def select_per_class(
     if options.get("bandwidth") == "episode" and not callable(method):
         options = {**options, "bandwidth": _episode_bandwidths(named, method, options)}
     if not callable(method):
-        options = with_purity(named, array, options)
+        options = with_purity(named, array, SELECTORS[_known(method)].filled(options))
     seed = int(torch.randint(2**62, (), generator=read_generator(generator)))
     found: dict[Label, Selection] = {}
     for label in classes:
@@ -117,7 +117,8 @@ def coverage(views: Views, indices: Any, *, method: str = "mers", **options: Any
     if not len(kept):
         raise ValueError("indices must hold at least one point, got none")
     if callable(method) or "bandwidth" not in SELECTORS[_known(method)].options:
-        raise ValueError(f"method must be a cover method (mers, maxherding, probcover, mers-probcover), got {method!r}")
+        known = [name for name, entry in SELECTORS.items() if "bandwidth" in entry.options]
+        raise ValueError(f"method must be a cover method ({', '.join(known)}), got {method!r}")
     return _call(method, read_views(named), 0, read_generator(None), kept, options).objective
 
 
@@ -164,9 +165,18 @@ def _call(
     if callable(method):
         return call_own(method, views, budget, generator, start, options)
     name, entry = _checked(method, options)
+    options, notes = _without_labels(entry, options)
     options = with_density(views, budget, start, options, one=entry.views == "one")
     chosen = entry.function(views, budget, generator=generator, start=start, **options)
-    return replace(chosen, method=name)
+    return replace(chosen, method=name, notes=(*chosen.notes, *notes))
+
+
+def _without_labels(entry: Entry, options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Options that are filled; where purity was not asked for by name, all points are of one class, and as pure."""
+    filled = entry.filled(options)
+    if "point_weights" in options or entry.defaults.get("point_weights") != "purity":
+        return filled, []
+    return {**filled, "point_weights": None}, ["there are no labels: every point counts alike"]
 
 
 def _checked(method: str, options: Mapping[str, Any]) -> tuple[str, Entry]:

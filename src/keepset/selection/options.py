@@ -52,7 +52,8 @@ class Cover:
     point_power: float = 2.0
     """The power to which a rule of `point_weights` is raised."""
     purity_view: str | int | None = None
-    """The view, by name or position, whose neighbours `point_weights="purity"` looks at; None for the last."""
+    """The view, by name or position, whose neighbours `point_weights="purity"` looks at; None for the second, or the
+    only one: by habit the self-supervised view stands behind the supervised one."""
     search: str = "exact"
     """`exact`: each pick is the best there is. `stochastic` (soft cover): the best of a random sample of candidates."""
     epsilon: float = 0.1
@@ -139,7 +140,7 @@ class Cover:
 
     def purity_view_of(self, names: Sequence[str]) -> str:
         """The name of the view whose neighbours purity looks at."""
-        wanted = len(names) - 1 if self.purity_view is None else self.purity_view
+        wanted = min(1, len(names) - 1) if self.purity_view is None else self.purity_view
         if isinstance(wanted, str):
             check_choice("purity_view", wanted, names)
             return wanted

@@ -27,6 +27,7 @@ from .tensor_cores import STEP
 
 COVERS = {
     "mers": (False, False),
+    "mers-pure": (False, False),
     "maxherding": (False, True),
     "mers-probcover": (True, False),
     "probcover": (True, True),

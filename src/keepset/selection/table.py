@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .options import Cover
 
 if TYPE_CHECKING:
     from .result import Selection
 
-COVER = tuple(field.name for field in fields(Cover))
+COVER = tuple(entry.name for entry in fields(Cover))
 PER_POINT = ("uncertainty", "point_weights")
+VIEWS = ("supervised", "simclr")  # of a run that names none
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,14 @@ class Entry:
     """Which views it reads: none, one, all."""
     options: tuple[str, ...]
     summary: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """The options that have other values than those of `Cover` if nothing is said."""
+    run_views: tuple[str, ...] = VIEWS
+    """The views that it was measured with, and that a run makes for it if it names none."""
+
+    def filled(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options with its own defaults among them."""
+        return {**self.defaults, **options}
 
     @property
     def function(self) -> Callable[..., Selection]:
@@ -46,5 +55,13 @@ SELECTORS: Mapping[str, Entry] = {
     ),
     "mers-probcover": Entry("cover.mers_probcover", "all", COVER, "hard cover of all views at once"),
     "mers": Entry("cover.mers", "all", COVER, "soft cover of all views at once (the default)"),
+    "mers-pure": Entry(
+        "cover.mers",
+        "all",
+        COVER,
+        "mers, narrow, and first of points among their like (recommended)",
+        {"bandwidth_scale": 0.5, "point_weights": "purity"},
+        (*VIEWS, "previous"),
+    ),
 }
 ALIASES = {"mers-maxherding": "mers"}
