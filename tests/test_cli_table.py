@@ -53,24 +53,24 @@ def test_table__in_the_terminal(call: Any, runs: Path) -> None:
 
 def test_table__variants_by_themselves(call: Any, runs: Path) -> None:
     for seed in (0, 1):
-        options = {"point_weights": "purity", "bandwidth_scale": 0.5, "purity_view": "simclr"}
+        options = {"point_weights": "purity", "bandwidth_scale": 0.25, "purity_view": "simclr"}
         write_result(runs, 0.5 + 0.02 * seed, selector="mers", capacity=500, seed=seed, options=options)
     code, out, err = call("table", "runs", "--against", "mers")
     assert (code, err) == (0, "")
     first, second = out.split("FAA less that of mers")
-    assert re.search(r"\nmers bandwidth_scale=0.5 +51.0 ± 1.0 +–\n  point_weights=purity +\n  purity_view", first)
+    assert re.search(r"\nmers bandwidth_scale=0.25 +51.0 ± 1.0 +–\n  point_weights=purity +\n  purity_view", first)
     lines = [line.split() for line in second.splitlines()]
     assert lines[2:4] == [["95", "%"], ["variant", "capacity", "difference", "interval", "p", "pairs"]]
-    assert ["mers", "bandwidth_scale=0.5", "500", "+4.0", "−8.7", "to", "+16.7", "0.156"] in [
+    assert ["mers", "bandwidth_scale=0.25", "500", "+4.0", "−8.7", "to", "+16.7", "0.156"] in [
         line[:8] for line in lines
     ]
 
 
 def test_table__variants_across_take_a_line_for_each_setting(call: Any, runs: Path) -> None:
-    write_result(runs, 0.5, selector="mers", capacity=500, options={"point_weights": "purity", "bandwidth_scale": 0.5})
+    write_result(runs, 0.5, selector="mers", capacity=500, options={"point_weights": "purity", "bandwidth_scale": 0.25})
     out = call("table", "runs", "--columns", "variant")[1]
     heads = [line.split() for line in out.splitlines()[2:5]]
-    assert heads == [["mers"], ["bandwidth_scale=0.5"], ["capacity", "random", "mers", "point_weights=purity"]]
+    assert heads == [["mers"], ["bandwidth_scale=0.25"], ["capacity", "random", "mers", "point_weights=purity"]]
 
 
 @pytest.mark.parametrize("given", [("--rows", "selector"), ("--columns", "capacity")])
@@ -89,7 +89,7 @@ def test_table__names_in_heads_of_rows_stay_whole(call: Any, runs: Path) -> None
 
 
 def test_table__figures_stay_whole_beside_long_heads(call: Any, runs: Path) -> None:
-    options = {"point_weights": "purity", "bandwidth_scale": 0.5, "purity_view": "simclr", "point_power": 4.0}
+    options = {"point_weights": "purity", "bandwidth_scale": 0.25, "purity_view": "simclr", "point_power": 4.0}
     for seed in (0, 1):
         write_result(runs, 0.5 + 0.02 * seed, selector="mers", capacity=500, seed=seed, options=options)
     out = call("table", "runs", "--rows", "dataset,learner,order,quota,variant", "--columns", "capacity")[1]

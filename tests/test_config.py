@@ -307,6 +307,17 @@ def test_options__that_a_choice_would_refuse_are_refused_at_once(selector: str, 
         make_config(flags={"selector": selector, "options": options})
 
 
+def test_views__if_none_are_named_those_that_the_selector_was_measured_with() -> None:
+    three = ("supervised", "simclr", "previous")
+    assert make_config(flags={"selector": "mers-pure"}).views == three
+    assert make_config(flags={"selector": "mers-pure", "views": ["supervised", "pixels"]}).views[1] == "pixels"
+    assert make_config().views == make_config(flags={"selector": "mers"}).views == three[:2]
+    config = make_config(flags={"selector": "mers-pure", "options": {"purity_view": "previous"}})
+    assert config.options == {"purity_view": "previous"}
+    with pytest.raises(ValueError, match="unknown purity_view 'vicreg'"):
+        make_config(flags={"selector": "mers-pure", "options": {"purity_view": "vicreg"}})
+
+
 @pytest.mark.parametrize("bandwidth", ["median", "knn", "episode", 0.5, [0.5, 0.4], {"supervised": 0.5, "simclr": 0.4}])
 @pytest.mark.parametrize("rule", [{}, {"point_weights": "purity"}, {"point_weights": "density", "point_power": 4.0}])
 @pytest.mark.parametrize("selector", ["mers", "mers-probcover"])

@@ -83,7 +83,7 @@ def test_plan__similarities_that_are_kept_by_hand(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("fewer", [0, 1])
 def test_plan__tells_whether_select_keeps_similarities(method: str, fusion: str, fewer: int, search: str) -> None:
     views = {name: torch.randn(400, 6, generator=torch.Generator().manual_seed(size)) for size, name in enumerate("ab")}
-    kernels = 2 if method == "mers" and fusion == "max-then-sum" else 1
+    kernels = 2 if method in ("mers", "mers-pure") and fusion == "max-then-sum" else 1
     options: dict[str, Any] = {"method": method, "fusion": fusion, "search": search}
     options["memory"] = kept_bytes(400, kernels) - fewer
     with mock.patch.object(soft, "KeptSearch", wraps=KeptSearch) as begin:

@@ -223,12 +223,30 @@ def test_tabulate__what_is_shared_is_told_above() -> None:
     assert ", 10 episodes, 1 epoch, " in table_sheet(tabulate(runs([10], train__epochs=1))).caption
 
 
+def test_flat_settings__a_selector_by_its_name_or_by_its_options_is_one() -> None:
+    three, options = ["supervised", "simclr", "previous"], {"point_weights": "purity", "bandwidth_scale": 0.5}
+    named = runs([10], selector="mers-pure")[0].settings
+    assert (named["variant"], named["views"]) == ("mers-pure", "supervised+simclr+previous")
+    assert runs([10], views=three, options=options)[0].settings == named
+    assert runs([10], views=three, options={**options, "purity_view": "simclr"})[0].settings == named
+
+    def variant(**given: Any) -> Any:
+        return runs([10], **given)[0].settings["variant"]
+
+    assert variant(options=options) == variant(selector="mers-pure", views=three[:2]) == (
+        "mers-pure views=supervised+simclr"
+    )
+    assert variant(views=three, options={**options, "purity_view": "previous"}) == "mers-pure purity_view=previous"
+    assert variant(selector="mers-pure", options={"point_power": 3.0}) == "mers-pure point_power=3"
+    assert variant(selector="maxherding", options=options) == "maxherding bandwidth_scale=0.5 point_weights=purity"
+
+
 # ---------------------------------------------------------------- axes that nobody named
 
 VARIANTS = [
     *runs([10, 12], selector="random", capacity=100),
     *runs([20, 22], capacity=100),
-    *runs([30, 34], capacity=100, options={"point_weights": "purity", "bandwidth_scale": 0.5}),
+    *runs([30, 34], capacity=100, options={"point_weights": "purity", "bandwidth_scale": 0.25}),
     *runs([24, 26], capacity=500, views=["supervised", "simclr", "previous"]),
 ]
 
@@ -241,19 +259,19 @@ def test_usual_axes__variants_where_selectors_were_set_in_several_ways() -> None
     assert table.rows == (
         ("random",),
         ("mers",),
-        ("mers bandwidth_scale=0.5 point_weights=purity",),
+        ("mers bandwidth_scale=0.25 point_weights=purity",),
         ("mers views=supervised+simclr+previous",),
     )
     assert [table.cells[row, (100,)].mean for row in table.rows[:3]] == pytest.approx([11, 21, 32])
     assert table.varying == {}, "the variants tell all of it"
-    assert bold(table) == {("mers bandwidth_scale=0.5 point_weights=purity", 100)}
+    assert bold(table) == {("mers bandwidth_scale=0.25 point_weights=purity", 100)}
 
 
 @pytest.mark.parametrize(
     "where",
     [
         {"point_weights": ["purity"]},
-        {"variant": ["mers bandwidth_scale=0.5 point_weights=purity"]},
+        {"variant": ["mers bandwidth_scale=0.25 point_weights=purity"]},
         {"variant": ["mers", "random"]},
     ],
     ids=str,
@@ -261,7 +279,7 @@ def test_usual_axes__variants_where_selectors_were_set_in_several_ways() -> None
 def test_usual_axes__a_variant_alone_is_not_called_like_its_selector(where: Any) -> None:
     assert usual_axes(VARIANTS, where) == (("variant",), ("capacity",))
     rows = tabulate(VARIANTS, "FAA", *usual_axes(VARIANTS, where), where).rows
-    assert rows == tuple((each,) for each in where.get("variant", ["mers bandwidth_scale=0.5 point_weights=purity"]))
+    assert rows == tuple((each,) for each in where.get("variant", ["mers bandwidth_scale=0.25 point_weights=purity"]))
 
 
 def test_usual_axes__other_views_alone_are_no_variant() -> None:
@@ -298,7 +316,7 @@ def test_compare__variants_with_the_plain_selector() -> None:
     tests = compare(table, "mers")
     assert {place: test.difference for place, test in tests.items()} == {
         (("random",), (100,)): pytest.approx(-10),
-        (("mers bandwidth_scale=0.5 point_weights=purity",), (100,)): pytest.approx(11),
+        (("mers bandwidth_scale=0.25 point_weights=purity",), (100,)): pytest.approx(11),
     }
     with pytest.raises(ValueError, match="names no variant of this table: 'teal'; choose from"):
         compare(table, "teal")
@@ -515,7 +533,7 @@ def test_paper__only_comparable_cells() -> None:
     assert not found(data__order=43)
     assert not found(learner="mir")
     assert not found(views=["supervised", "vicreg"])
-    assert not found(options={"bandwidth_scale": 0.5}), "the paper has no such variant"
+    assert not found(options={"bandwidth_scale": 0.25}), "the paper has no such variant"
     assert found(options={"bandwidth_scale": 1.0})
     assert not found(views=["simclr", "supervised"])
 

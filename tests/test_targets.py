@@ -119,7 +119,7 @@ def test_select_per_class__purity_is_the_array_by_hand(method: str, power: float
         assert_same(chosen, expected[label])
 
 
-def test_purity_view__by_name_by_position_and_the_last_by_default() -> None:
+def test_purity_view__by_name_by_position_and_the_second_by_default() -> None:
     views = three_classes()
 
     def picks(**options: Any) -> list[list[int]]:
@@ -132,6 +132,9 @@ def test_purity_view__by_name_by_position_and_the_last_by_default() -> None:
         assert picks(point_weights="purity", purity_view=name) == expected
         assert picks(point_weights="purity", purity_view=position) == expected
     assert picks(point_weights="purity") == expected != picks(point_weights="purity", purity_view=0)
+    views["third"] = views["wide"]
+    three = picks(point_weights="purity")
+    assert three == picks(point_weights="purity", purity_view="narrow") != picks(point_weights="purity", purity_view=2)
 
 
 def test_purity__may_look_at_a_view_that_the_method_does_not_read() -> None:
@@ -297,6 +300,58 @@ def test_rules__a_function_of_the_caller_gets_its_options_as_they_are() -> None:
 
     keepset.select_per_class(three_classes(), LABELS, 2, method=own, point_weights="purity")
     assert seen == ["purity"] * 3
+
+
+# ---------------------------------------------------------------- mers-pure
+
+
+@pytest.mark.parametrize("third", [False, True])
+def test_mers_pure__as_the_reference(third: bool) -> None:
+    views = three_classes(2)
+    if third:
+        views["third"] = three_classes(7)["wide"]
+    worth = np.array(slow_purity(views["narrow"], LABELS)) ** 2 + 0.02
+    for label, chosen in keepset.select_per_class(views, LABELS, 4, method="mers-pure").items():
+        members = np.flatnonzero(LABELS == label)
+        sliced = {name: view[members] for name, view in views.items()}
+        expected = reference.mers(sliced, 4, bandwidth_scale=0.5, point_weights=worth[members])
+        assert list(chosen) == members[expected.indices].tolist()
+        np.testing.assert_allclose(chosen.gains, expected.gains)
+        assert list(chosen.scales.values()) == pytest.approx(expected.scales)
+        assert (chosen.method, chosen.notes) == ("mers-pure", ())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"purity_view": "wide"},
+        {"point_power": 3},
+        {"bandwidth_scale": 1.0},
+        {"point_weights": "density"},
+        {"point_weights": None},
+        {"bandwidth": "episode"},
+    ],
+    ids=str,
+)
+def test_mers_pure__is_mers_with_two_settings_and_takes_others(options: dict[str, Any]) -> None:
+    views, own = three_classes(), {"bandwidth_scale": 0.5, "point_weights": "purity"}
+    found = keepset.select_per_class(views, LABELS, 5, method="mers-pure", **options)
+    expected = keepset.select_per_class(views, LABELS, 5, method="mers", **{**own, **options})
+    for label, chosen in found.items():
+        assert_same(chosen, expected[label])
+
+
+def test_mers_pure__without_labels_every_point_counts_alike_and_the_result_says_so() -> None:
+    views = three_classes()
+    chosen = keepset.select(views, 5, method="mers-pure")
+    assert chosen.notes == ("there are no labels: every point counts alike",)
+    narrow = keepset.select(views, 5, bandwidth_scale=0.5)
+    one = keepset.select_per_class(views, ["all"] * 42, 5, method="mers-pure")["all"]
+    assert list(chosen) == list(narrow) == list(one)
+    assert keepset.coverage(views, list(chosen), method="mers-pure") == pytest.approx(chosen.objective)
+    with pytest.raises(ValueError, match="point_weights='purity' needs labels"):
+        keepset.select(views, 5, method="mers-pure", point_weights="purity")
 
 
 # ---------------------------------------------------------------- on a GPU

@@ -10,12 +10,14 @@ from torch import Tensor
 
 from .cover import one_view
 from .geometry import cloud, distance_rows, pairwise
+from .greedy import first_best
 from .result import Selection, uncovered_selection
 
 GROWTH, FIRST_POWER = 1.4, 4
 SMALLEST_CLUSTER = 6
 MOST_CLUSTERS = 500
 NEIGHBOURS = 20
+TIE = 1e-9  # what rounding makes of the distances between copies, of which the lowest index is to be taken
 ALL_PAIRS = 2048  # points up to which the distances of all pairs are kept: 32 MB
 
 
@@ -90,7 +92,7 @@ def _fill(points: Points, clusters: Tensor, chosen: list[int], wanted: int) -> l
         for c in order:
             members = ((clusters == c) & free).nonzero().flatten()
             if len(members) and len(found) < wanted:
-                pick = int(members[typicality(points.squared(members, members)).argmax()])
+                pick = int(members[first_best(typicality(points.squared(members, members)), TIE)])
                 free[pick] = False
                 found.append(pick)
         order = [c for c in order if bool(((clusters == c) & free).any())]
