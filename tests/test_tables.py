@@ -238,6 +238,11 @@ def test_flat_settings__a_selector_by_its_name_or_by_its_options_is_one() -> Non
     )
     assert variant(views=three, options={**options, "purity_view": "previous"}) == "mers-pure purity_view=previous"
     assert variant(selector="mers-pure", options={"point_power": 3.0}) == "mers-pure point_power=3"
+    assert variant(selector="mers-pure", options={"bandwidth_scale": 0.5}) == "mers-pure"
+    assert variant(selector="mers-pure", options={"bandwidth_scale": 1.0}) == "mers-pure bandwidth_scale=1"
+    table = tabulate([*runs([10, 12]), *runs([13, 14], selector="mers-pure")])
+    assert table.columns == (("mers",), ("mers-pure",))
+    assert table.varying == {}, "the name tells what is different"
     assert variant(selector="maxherding", options=options) == "maxherding bandwidth_scale=0.5 point_weights=purity"
 
 

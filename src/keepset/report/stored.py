@@ -165,10 +165,12 @@ def flat_settings(identity: Mapping[str, Any], episodes: int) -> dict[str, Value
 
 def _by_name(identity: Mapping[str, Any]) -> Mapping[str, Any]:
     """A selector with options that make another one of it, under that one's name: `mers` run as `mers-pure` is."""
-    method, options = identity["selector"], identity.get("options", {})
+    own = SELECTORS.get(identity["selector"])
+    if own is None:
+        return identity
+    options = identity["options"]
     for name, entry in SELECTORS.items():
-        same = method in SELECTORS and SELECTORS[method].place == entry.place and name != method
-        if same and entry.defaults and entry.defaults.items() <= options.items():
+        if entry.place == own.place and entry.defaults and entry.defaults.items() <= own.filled(options).items():
             rest = {option: value for option, value in options.items() if option not in entry.defaults}
             if identity["views"][1:2] == [rest.get("purity_view")]:  # which it looks at anyway
                 del rest["purity_view"]
@@ -201,12 +203,13 @@ def _sizes(episodes: Any) -> Value:
 
 @functools.cache
 def default_options(method: str) -> Mapping[str, Value]:
-    """The options that a selector reads in a run, as it reads them if nothing is said."""
+    """The options that a selector reads in a run, as it reads them if nothing is said; but for those in which it differs
+    from the others, which its name tells."""
     if method not in SELECTORS:
         return {}
-    defaults = {entry.name: "none" if entry.name in PER_POINT else entry.default for entry in fields(Cover)}
-    defaults |= SELECTORS[method].defaults
-    return {name: _plain(defaults[name]) for name in SELECTORS[method].options if name in defaults}
+    defaults = {entry.name: entry.default for entry in fields(Cover) if entry.name not in SELECTORS[method].defaults}
+    known = [name for name in SELECTORS[method].options if name in defaults]
+    return {name: "none" if name in PER_POINT else _plain(defaults[name]) for name in known}
 
 
 def _flat(place: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
