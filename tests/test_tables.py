@@ -233,8 +233,10 @@ def test_flat_settings__a_selector_by_its_name_or_by_its_options_is_one() -> Non
     def variant(**given: Any) -> Any:
         return runs([10], **given)[0].settings["variant"]
 
-    assert variant(options=options) == variant(selector="mers-pure", views=three[:2]) == (
-        "mers-pure views=supervised+simclr"
+    assert (
+        variant(options=options)
+        == variant(selector="mers-pure", views=three[:2])
+        == ("mers-pure views=supervised+simclr")
     )
     assert variant(views=three, options={**options, "purity_view": "previous"}) == "mers-pure purity_view=previous"
     assert variant(selector="mers-pure", options={"point_power": 3.0}) == "mers-pure point_power=3"

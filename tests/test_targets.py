@@ -312,7 +312,7 @@ def test_mers_pure__as_the_reference(third: bool) -> None:
         views["third"] = three_classes(7)["wide"]
     worth = np.array(slow_purity(views["narrow"], LABELS)) ** 2 + 0.02
     for label, chosen in keepset.select_per_class(views, LABELS, 4, method="mers-pure").items():
-        members = np.flatnonzero(LABELS == label)
+        members = np.flatnonzero(label == LABELS)
         sliced = {name: view[members] for name, view in views.items()}
         expected = reference.mers(sliced, 4, bandwidth_scale=0.5, point_weights=worth[members])
         assert list(chosen) == members[expected.indices].tolist()

@@ -203,8 +203,8 @@ def _sizes(episodes: Any) -> Value:
 
 @functools.cache
 def default_options(method: str) -> Mapping[str, Value]:
-    """The options that a selector reads in a run, as it reads them if nothing is said; but for those in which it differs
-    from the others, which its name tells."""
+    """The options that a selector reads in a run, as it reads them if nothing is said; but for those in which it
+    differs from the others, which its name tells."""
     if method not in SELECTORS:
         return {}
     defaults = {entry.name: entry.default for entry in fields(Cover) if entry.name not in SELECTORS[method].defaults}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 COVER = tuple(entry.name for entry in fields(Cover))
 PER_POINT = ("uncertainty", "point_weights")
-VIEWS = ("supervised", "simclr")  # of a run that names none
+VIEWS: tuple[str, ...] = ("supervised", "simclr")  # of a run that names none
 
 
 @dataclass(frozen=True)
