@@ -168,7 +168,7 @@ def _by_name(identity: Mapping[str, Any]) -> Mapping[str, Any]:
     own = SELECTORS.get(identity["selector"])
     if own is None:
         return identity
-    options = identity["options"]
+    options = identity.get("options", {})
     for name, entry in SELECTORS.items():
         if entry.place == own.place and entry.defaults and entry.defaults.items() <= own.filled(options).items():
             rest = {option: value for option, value in options.items() if option not in entry.defaults}
