@@ -153,6 +153,7 @@ SEEDS = {
     "ablations_cifar100": 3,
     "ablations_cifar100_order_42": 3,
     "full_cifar100": 3,
+    "learner_cifar100": 3,
 }
 PURE = {"point_weights": "purity"}
 NARROW = {"bandwidth_scale": 0.5}
