@@ -327,11 +327,18 @@ def make_material() -> Material:
 
 
 def make_run(
-    name: str, seed: int, engine: Engine, precision: str = "auto", *, width: int = 8, stacked: bool = False
+    name: str,
+    seed: int,
+    engine: Engine,
+    precision: str = "auto",
+    *,
+    width: int = 8,
+    stacked: bool = False,
+    statistics: str = "batch",
 ) -> Trainer:
     """A narrow ResNet: ten new images a step, and as many of the memory."""
     model = resnet18(CLASSES, width, 3, generator=seed).cuda()
-    settings = TrainSettings(epochs=2, batch=10, precision=precision, stacked=stacked)
+    settings = TrainSettings(epochs=2, batch=10, precision=precision, stacked=stacked, statistics=statistics)
     return Trainer(model, learner(name), settings, make_material(), engine)
 
 
@@ -384,15 +391,16 @@ def test_fleet__a_run_beside_two_others_has_the_bits_it_has_alone(name: str, eng
         assert torch.equal(ended[key], tensor), key
 
 
-def stacked_run(seed: int) -> Trainer:
-    run = make_run("er-ace", seed, COMPILED, width=32, stacked=True)
+def stacked_run(seed: int, statistics: str) -> Trainer:
+    run = make_run("er-ace", seed, COMPILED, width=32, stacked=True, statistics=statistics)
     begin_episode(run, 1, seed)
     return run
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own advice
-def test_stack__a_run_has_the_same_bits_in_any_company_and_place() -> None:
-    alone, together = stacked_run(1), [stacked_run(seed) for seed in (5, 6, 7, 1, 2)]
+@pytest.mark.parametrize("statistics", ["batch", "first"])
+def test_stack__a_run_has_the_same_bits_in_any_company_and_place(statistics: str) -> None:
+    alone, together = stacked_run(1, statistics), [stacked_run(seed, statistics) for seed in (5, 6, 7, 1, 2)]
     stacks = [Stacks(), Stacks()]
     for _ in range(2):
         assert fleet.train_epoch([alone], stacks[0])[0] == fleet.train_epoch(together, stacks[1])[3]
@@ -402,10 +410,14 @@ def test_stack__a_run_has_the_same_bits_in_any_company_and_place() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own advice
-def test_stack__as_by_itself_but_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("statistics", ["batch", "first"])
+def test_stack__as_by_itself_but_for_rounding(monkeypatch: pytest.MonkeyPatch, statistics: str) -> None:
     """One step. Rounding factors to ten bits, as tensor cores do, turns what it moves by 0.08; a wrong layer by 1."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    run, plain = (make_run("er-ace", 0, e, "float32", width=32, stacked=e is COMPILED) for e in (COMPILED, PLAIN))
+    run, plain = (
+        make_run("er-ace", 0, engine, "float32", width=32, stacked=engine is COMPILED, statistics=statistics)
+        for engine in (COMPILED, PLAIN)
+    )
     for each in (run, plain):
         begin_episode(each, 1, 0, count=10)
     before = torch.cat([weight.detach().flatten() for weight in plain.model.parameters()])

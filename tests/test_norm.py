@@ -23,9 +23,9 @@ def seeded(seed: int) -> torch.Generator:
 Layer = TypeVar("Layer", bound=nn.Module)
 
 
-def changed(layer: Layer, dtype: torch.dtype = torch.float64) -> Layer:
+def changed(layer: Layer, dtype: torch.dtype = torch.float64, seed: int = 0) -> Layer:
     """With weights and statistics that are not the initial ones."""
-    source = seeded(0)
+    source = seeded(seed)
     for name in ("weight", "bias", "running_mean", "running_var"):
         layer.state_dict()[name].copy_(torch.rand(CHANNELS, generator=source) + 0.5)
     return layer.to(dtype)
@@ -100,6 +100,31 @@ def test_norm__the_parts_follow_in_their_order() -> None:
     first, second = torch.zeros(3, CHANNELS, 2, 2).double(), torch.ones(3, CHANNELS, 2, 2).double()
     layer(torch.cat([first, second]), (3, 3))
     torch.testing.assert_close(layer.get_buffer("running_mean"), 0.9 * (0.9 * before) + 0.1)
+
+
+def test_norm__of_several_runs_in_eval_mode_each_as_by_itself() -> None:
+    """Every run with weights and statistics of its own, before a ReLU and beside other maps."""
+    runs, maps = [changed(nn.BatchNorm2d(CHANNELS), seed=seed).eval() for seed in range(3)], make_maps(12)
+    layer = Norm(CHANNELS, rectified=True).double().eval()
+    for name in ("weight", "bias"):
+        setattr(layer, name, nn.Parameter(torch.stack([run.get_parameter(name).detach() for run in runs])))
+    for name in ("running_mean", "running_var"):
+        setattr(layer, name, torch.stack([run.get_buffer(name) for run in runs]))
+    beside = -10 * make_maps(12).sin()
+    found = traces(layer, lambda given: layer(given, (2, 2), beside), maps)
+    together = nn.ModuleList(runs)
+    pieces = [(run, beside.split(4)[number]) for number, run in enumerate(runs)]
+    expected = traces(
+        together,
+        lambda given: torch.cat([(run(p) + b).relu() for (run, b), p in zip(pieces, given.split(4), strict=True)]),
+        maps,
+    )
+    assert 0.1 < (found["outputs"] > 0).double().mean() < 0.9
+    for name in ("outputs", "maps"):
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-12, atol=1e-12)
+    for name in ("weight.grad", "bias.grad", "running_mean", "running_var"):
+        each = torch.stack([expected[f"{number}.{name}"] for number in range(3)])
+        torch.testing.assert_close(found[name], each, rtol=1e-12, atol=1e-12)
 
 
 # ---------------------------------------------------------------- equal parts at once

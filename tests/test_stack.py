@@ -1,5 +1,6 @@
 """Runs stacked: each with the numbers it would have by itself but for rounding, and the same bits in any company."""
 
+import functools
 import gc
 import importlib
 import os
@@ -19,7 +20,7 @@ from keepset.experiment.run import run
 from keepset.experiment.shared import first_key
 from keepset.experiment.side_by_side import Failure, run_all
 from keepset.experiment.stacking import stacked_where_possible
-from keepset.learning import fleet, learner, stacked
+from keepset.learning import LearnerSettings, fleet, learner, stacked
 from keepset.learning import stack as stack_module
 from keepset.learning import trainer as trainer_module
 from keepset.learning.resnet import resnet18, small_net
@@ -33,12 +34,22 @@ MATERIAL = Material(IMAGES, torch.arange(120) % CLASSES, torch.full((3,), 0.5), 
 
 
 def make_trainer(
-    seed: int, name: str = "er-ace", *, stacked: bool = True, steps: int = 1, double: bool = False, width: int = WIDTH
+    seed: int,
+    name: str = "er-ace",
+    *,
+    stacked: bool = True,
+    steps: int = 1,
+    double: bool = False,
+    width: int = WIDTH,
+    statistics: str = "batch",
+    rate: float | None = None,
 ) -> Trainer:
     """In its second episode; odd seeds have seen a class less."""
     model = resnet18(CLASSES, width, generator=seed)
-    settings = TrainSettings(epochs=3, batch=10, stacked=stacked)
-    trainer = Trainer(model.double() if double else model, learner(name), settings, MATERIAL)
+    model(torch.rand(9, 3, 16, 16, generator=torch.Generator().manual_seed(seed)))  # moves the statistics
+    settings = TrainSettings(epochs=3, batch=10, stacked=stacked, statistics=statistics)
+    chosen = learner(name, LearnerSettings(rate=rate))
+    trainer = Trainer(model.double() if double else model, chosen, settings, MATERIAL)
     rows = torch.arange(120)[torch.arange(120) % CLASSES < CLASSES - seed % 2]
     seen = torch.arange(CLASSES) < CLASSES - seed % 2
     trainer.begin(Episode(rows[40 : 40 + 10 * steps], rows[:20], seen, (seed, 1)))
@@ -111,10 +122,14 @@ def test_convolution__each_run_as_by_conv2d(
 
 
 @pytest.mark.usefixtures("in_float64")
+@pytest.mark.parametrize("statistics", ["batch", "first"])
 @pytest.mark.parametrize("name", ["er", "er-ace"])
-def test_stack__as_by_themselves_but_for_rounding(name: str) -> None:
+def test_stack__as_by_themselves_but_for_rounding(name: str, statistics: str) -> None:
     """Weights, momenta and statistics, of runs that have seen different classes, over two epochs."""
-    together, alone = ([make_trainer(s, name, stacked=on, double=True) for s in range(3)] for on in (True, False))
+    together, alone = (
+        [make_trainer(seed, name, stacked=on, double=True, statistics=statistics) for seed in range(3)]
+        for on in (True, False)
+    )
     stacks = Stacks()
     for _ in range(2):
         losses = fleet.train_epoch(together, stacks)
@@ -126,11 +141,11 @@ def test_stack__as_by_themselves_but_for_rounding(name: str) -> None:
             torch.testing.assert_close(first.tensors()[key], tensor, rtol=1e-9, atol=1e-11, msg=key)
 
 
-@pytest.mark.parametrize("width", [WIDTH, 5])
-def test_stack__the_same_bits_in_any_company_and_place(width: int) -> None:
+@pytest.mark.parametrize(("width", "statistics"), [(WIDTH, "batch"), (5, "batch"), (WIDTH, "first")])
+def test_stack__the_same_bits_in_any_company_and_place(width: int, statistics: str) -> None:
     """Of width 5 what belongs to a run does not begin where a processor would like it to."""
-    alone, first = make_trainer(1, width=width), [make_trainer(seed, width=width) for seed in range(3)]
-    last = [make_trainer(seed, width=width) for seed in (5, 6, 7, 8, 9, 10, 11, 1)]
+    made = functools.partial(make_trainer, width=width, statistics=statistics)
+    alone, first, last = made(1), [*map(made, range(3))], [*map(made, (5, 6, 7, 8, 9, 10, 11, 1))]
     stacks = [Stacks() for _ in range(3)]
     for _ in range(2):
         outcomes = [fleet.train_epoch(group, kept)[place] for group, kept, place in zip(
@@ -142,16 +157,15 @@ def test_stack__the_same_bits_in_any_company_and_place(width: int) -> None:
 
 
 def test_stack__each_run_at_its_own_rate() -> None:
-    """One in its first epoch, one in its last, where the rate has decayed."""
-    early, late = make_trainer(0), make_trainer(2)
-    late.epoch = 2
-    expected = [make_trainer(0), make_trainer(2)]
-    expected[1].epoch = 2
-    fleet.train_epoch([early, late], Stacks())
-    for each in expected:
-        fleet.train_epoch([each], Stacks())
-    assert same(early, expected[0])
-    assert same(late, expected[1])
+    """One in its first epoch, one in its last, where the rate has decayed, and one that was told another."""
+    together, alone = ([make_trainer(0), make_trainer(2), make_trainer(1, rate=0.05)] for _ in range(2))
+    together[1].epoch = alone[1].epoch = 2
+    stacks = Stacks()
+    fleet.train_epoch(together, stacks)
+    assert len(stacks) == 1
+    for each, expected in zip(together, alone, strict=True):
+        fleet.train_epoch([expected], Stacks())
+        assert same(each, expected)
     slow, fast = make_trainer(2), make_trainer(2)
     slow.epoch = 2
     before = state(slow)
@@ -175,14 +189,15 @@ def test_stack__one_whose_loss_is_no_number_harms_no_other() -> None:
 def test_stacks__eight_to_a_stack_and_only_what_is_alike() -> None:
     many = [make_trainer(seed, steps=1) for seed in range(PLACES + 1)]
     longer, other, plain = make_trainer(0, steps=2), make_trainer(0, "er", steps=1), make_trainer(0, stacked=False)
+    still = make_trainer(0, statistics="first")
     first = make_trainer(0)
     first.begin(Episode(torch.arange(20), torch.arange(0), torch.ones(CLASSES).bool(), (0, 0)))
     stacks = Stacks()
-    groups, alone = stacks.split([plain, *many, longer, first, other])
-    assert [group.trainers for group in groups] == [many[:PLACES], many[PLACES:], [longer], [other]]
+    groups, alone = stacks.split([plain, *many, longer, first, other, still])
+    assert [group.trainers for group in groups] == [many[:PLACES], many[PLACES:], [longer], [other], [still]]
     assert alone == [plain, first], "a first episode replays nothing, and is the same for all"
     made = [group.stack() for group in groups]
-    assert len(set(map(id, made))) == len(stacks) == 4
+    assert len(set(map(id, made))) == len(stacks) == 5
     assert [group.stack() for group in stacks.split(many)[0]] == made[:2]
     assert stacks.split([longer])[0][0].stack() is made[0], "steps are no reason for a stack of its own"
     stacks.keep([plain, longer])
@@ -283,9 +298,9 @@ def test_run__stacked_as_alone_and_under_a_name_of_its_own(data: str, tmp_path: 
     together = run_all(configs, tmp_path / "together")
     for each, result in zip(configs, together, strict=True):
         assert numbers(result) == numbers(run(each, tmp_path / "alone"))
-    plain = config(data, 0, stacked=False)
-    assert run_hash(plain) != run_hash(configs[0])
-    assert first_key(plain) == first_key(configs[0]), "the first episode is not stacked"
+    plain, still = config(data, 0, stacked=False), config(data, 0, train={"epochs": 1, "statistics": "first"})
+    assert len({run_hash(plain), run_hash(still), run_hash(configs[0])}) == 3
+    assert first_key(plain) == first_key(configs[0]) == first_key(still), "the first episode is the same for all"
 
 
 def test_run_all__runs_of_a_stack_that_fails_tell_of_it_once_each(
@@ -321,8 +336,9 @@ def test_run__what_cannot_be_stacked_is_refused_before_anything_is_written(data:
 def test_identity__a_run_that_is_not_stacked_has_the_name_it_always_had(data: str) -> None:
     from keepset.experiment.config import identity
 
-    assert "stacked" not in identity(config(data, 0, stacked=False))["train"]
+    assert not {"stacked", "statistics"} & set(identity(config(data, 0, stacked=False))["train"])
     assert identity(config(data, 0))["train"]["stacked"] is True
+    assert identity(config(data, 0, train={"statistics": "first"}))["train"]["statistics"] == "first"
 
 
 # ---------------------------------------------------------------- grids

@@ -1,6 +1,7 @@
 """The trainer: its epochs against a written-out loop, and the tensors that stay where they are."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,6 +99,25 @@ def test_train_epoch__as_a_written_out_loop(name: str) -> None:
         losses = [trainer.train_epoch() for _ in range(SETTINGS.epochs)]
         assert losses == slow_episode(model, name, episode(number))
     assert same(dict(trainer.model.state_dict()), dict(model.state_dict()))
+
+
+@pytest.mark.parametrize("name", ["er", "er-ace", "mir", "er-ace-star"])
+def test_train_epoch__statistics_of_the_first_episode_are_held_from_then_on(name: str) -> None:
+    """As a written-out loop whose network is in eval mode, but for the first episode."""
+    settings, model = replace(SETTINGS, statistics="first"), small_net(CLASSES, generator=0)
+    trainer = Trainer(small_net(CLASSES, generator=0), learner(name), settings, MATERIAL)
+    moved = []
+    for number in (0, 1, 2):
+        trainer.begin(episode(number))
+        before = weights(trainer)
+        losses = [trainer.train_epoch() for _ in range(SETTINGS.epochs)]
+        assert losses == slow_episode(model.train(number == 0), name, episode(number))
+        moved.append({key for key, tensor in weights(trainer).items() if not torch.equal(tensor, before[key])})
+    assert same(dict(trainer.model.state_dict()), dict(model.state_dict()))
+    statistics = {f"model.{key}" for key, _ in model.named_buffers()}
+    assert statistics <= moved[0]
+    assert not statistics & (moved[1] | moved[2])
+    assert {f"model.{key}" for key, _ in model.named_parameters()} <= moved[2]
 
 
 def test_train_epoch__a_resnet_of_coloured_images() -> None:

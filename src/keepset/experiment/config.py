@@ -183,8 +183,9 @@ def identity(config: RunConfig) -> dict[str, Any]:
     plain["selector"] = config.method_and_view()[0]
     del plain["data"]["folder"]
     plain["data"]["name"] = content(config.data)
-    if not config.train.stacked:  # as runs were before there was a choice
-        del plain["train"]["stacked"]
+    for name in ("stacked", "statistics"):  # as runs were before there was a choice
+        if getattr(config.train, name) == getattr(TrainSettings, name):
+            del plain["train"][name]
     for name in unused_settings(config.learner):
         del plain["learning"][name]
     if config.learner.endswith("-star"):

@@ -42,6 +42,8 @@ class Norm(nn.Module):
     def forward(self, maps: Tensor, parts: Parts = (), beside: Tensor | None = None) -> Tensor:
         """(b, channels, height, width), the parts' sizes adding up to b; beside: maps to add before the ReLU."""
         if self.weight.ndim == 2:  # of several runs
+            if not self.training:
+                return self._of_several(maps, beside)
             return self.at_once(maps, max(len(parts), 1) * len(self.weight), beside)
         if self.training and maps.is_cuda and torch.compiler.is_compiling() and len(set(parts)) < 2:
             return self.at_once(maps, max(len(parts), 1), beside)
@@ -54,6 +56,14 @@ class Norm(nn.Module):
     def _plain(self, maps: Tensor) -> Tensor:
         statistics = self.running_mean, self.running_var
         return functional.batch_norm(maps, *statistics, self.weight, self.bias, self.training, SHARE, EPSILON)
+
+    def _of_several(self, maps: Tensor, beside: Tensor | None) -> Tensor:
+        """Several runs, each by its running statistics."""
+        scale = self.weight * torch.rsqrt(self.running_var + EPSILON)
+        found = _pieces(maps, len(scale)) * _wide(scale) + _wide(self.bias - self.running_mean * scale)
+        found = found if beside is None else found + _pieces(beside, len(scale))
+        found = functional.relu(found) if self.rectified else found
+        return found.to(maps.dtype).flatten(0, 1)
 
     def at_once(self, maps: Tensor, count: int, beside: Tensor | None = None) -> Tensor:
         """`count` equal parts in one go, for a compiler to fuse: the fewest kernels, each map read as seldom as can be.

@@ -10,7 +10,7 @@ import copy
 import importlib.util
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -93,11 +93,11 @@ class Group:
 
 
 def _kind(trainer: Trainer) -> Hashable:
-    """What the runs of a stack have in common."""
+    """What the runs of a stack have in common; each has a rate of its own."""
     shapes = tuple(weight.shape for weight in trainer.model.parameters())
     settings = trainer.settings
-    same = settings.batch, settings.momentum, settings.weight_decay, settings.precision, trainer.engine
-    return trainer.learner, id(trainer.material), shapes, same
+    same = settings.batch, settings.momentum, settings.weight_decay, settings.precision, settings.statistics
+    return replace(trainer.learner, rate=0.0), id(trainer.material), shapes, same, trainer.engine
 
 
 class Stack:
@@ -110,7 +110,7 @@ class Stack:
         self._compiling = self.device.type == "cuda" and self.engine.compile
         self.stream = torch.cuda.Stream() if self.device.type == "cuda" else None
         self.network = network_of(like.model)
-        self.network.train()
+        self.network.train(not like.holding)
         if not isinstance(like.learner.gradients, Descent):
             raise ValueError(f"only the gradients of a loss can be stacked, got those of {like.learner.name}")
         self._loss = compiled(like.learner.gradients.loss, self._compiling)

@@ -22,6 +22,8 @@ from .finetune import finetune
 from .plan import batch_sizes, generator_of, plan_epoch
 from .step import Batch, Learner, compiled_descent
 
+STATISTICS = ("batch", "first")
+
 
 @dataclass(frozen=True)
 class TrainSettings:
@@ -37,6 +39,9 @@ class TrainSettings:
     """… after this part of the epochs."""
     precision: str = "auto"
     """`float32`, `bfloat16` (autocast), or `auto`: bfloat16 on CUDA, float32 elsewhere."""
+    statistics: str = "batch"
+    """What batch-norm normalises by in training: each `batch`'s own statistics, or `first`: as in tests by those that
+    ran along, which stay those of the first episode from then on, as long as something is replayed."""
     stacked: bool = False
     """Whether steps are taken with those of other runs as one, from the second episode on: faster, other rounding."""
 
@@ -44,6 +49,7 @@ class TrainSettings:
         check_range("epochs", self.epochs, 1, 10**6, "passes over the new images")
         check_range("batch", self.batch, 1, 10**6, "new images a step")
         check_choice("precision", self.precision, ("auto", "float32", "bfloat16"))
+        check_choice("statistics", self.statistics, STATISTICS)
         for name in ("momentum", "weight_decay", "decay", "decay_at"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in 0..1, got {getattr(self, name)!r}")
@@ -118,6 +124,8 @@ class Trainer:
         self._seen = torch.zeros(0, dtype=torch.bool, device=self.device)
         self._replay: Callable[[], None] | None = None
         self.epoch = self.steps = self._taken = 0
+        self.holding = False
+        """Whether the statistics of batch-norm stay as they are."""
         self.sizes: tuple[int, ...] = ()
 
     # ------------------------------------------------------------ episodes and epochs
@@ -130,6 +138,7 @@ class Trainer:
         sizes = batch_sizes(self.settings.batch, self.learner.draws, len(episode.memory))
         if sizes != self.sizes:
             self.sizes, self._replay = sizes, None
+        self.holding = self.settings.statistics == "first" and len(sizes) > 1
         alike = self.learner.shares_first and len(sizes) == 1
         plain = compiled_descent(finetune) if self._compiling else finetune
         self._gradients = plain if alike else self._prepared.gradients
@@ -170,7 +179,7 @@ class Trainer:
         if self.device.type != "cuda":
             for group in self.optimiser.param_groups:
                 group["lr"] = rate
-        self.model.train()
+        self.model.train(not self.holding)
         if self.device.type == "cuda" and self.engine.capture and self._replay is None and self.steps:
             self._replay = captured(self._step, self._moving(), stream=self.stream, fastest=False)
 
