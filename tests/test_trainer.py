@@ -120,6 +120,25 @@ def test_train_epoch__statistics_of_the_first_episode_are_held_from_then_on(name
     assert {f"model.{key}" for key, _ in model.named_parameters()} <= moved[2]
 
 
+@pytest.mark.parametrize(("epochs", "part", "every"), [(100, 0.66, 66), (100, 0.33, 33), (10, 0.66, 7), (9, 1 / 3, 3)])
+def test_rate__as_of_torch(epochs: int, part: float, every: int) -> None:
+    settings = replace(SETTINGS, epochs=epochs, decay=0.3, decay_at=part)
+    trainer = Trainer(small_net(CLASSES, generator=0), learner("er-ace"), settings, MATERIAL)
+    optimiser = torch.optim.SGD([torch.zeros(1)], lr=trainer.learner.rate)
+    schedule = torch.optim.lr_scheduler.StepLR(optimiser, every, 0.3)
+    for epoch in range(epochs):
+        assert trainer.rate(epoch) == pytest.approx(schedule.get_last_lr()[0], rel=1e-12), epoch
+        optimiser.step()
+        schedule.step()
+
+
+def test_rate__that_never_decays_and_one_that_cannot() -> None:
+    trainer = Trainer(small_net(CLASSES, generator=0), learner("er"), replace(SETTINGS, decay_at=1), MATERIAL)
+    assert {trainer.rate(epoch) for epoch in range(SETTINGS.epochs)} == {trainer.learner.rate}
+    with pytest.raises(ValueError, match=r"decay_at must be above 0, .* 1 is for a rate that never decays"):
+        replace(SETTINGS, decay_at=0)
+
+
 def test_train_epoch__a_resnet_of_coloured_images() -> None:
     material = Material(IMAGES.expand(-1, 3, -1, -1), MATERIAL.labels, torch.rand(3), torch.ones(3), 1, flip=False)
     trainer = Trainer(resnet18(CLASSES, 4, 3, generator=0), learner("er-ace"), SETTINGS, material)

@@ -36,7 +36,7 @@ class TrainSettings:
     decay: float = 0.3
     """The learning rate is multiplied by this …"""
     decay_at: float = 0.66
-    """… after this part of the epochs."""
+    """… each time this part of the epochs is over; 1: never."""
     precision: str = "auto"
     """`float32`, `bfloat16` (autocast), or `auto`: bfloat16 on CUDA, float32 elsewhere."""
     statistics: str = "batch"
@@ -53,6 +53,8 @@ class TrainSettings:
         for name in ("momentum", "weight_decay", "decay", "decay_at"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in 0..1, got {getattr(self, name)!r}")
+        if not self.decay_at:
+            raise ValueError("decay_at must be above 0, a part of the epochs; 1 is for a rate that never decays")
 
 
 @dataclass(frozen=True)
@@ -151,9 +153,10 @@ class Trainer:
         self._seen.copy_(episode.seen)
 
     def rate(self, epoch: int) -> float:
-        """× decay once `decay_at` of the epochs are over: after 66 of 100, after 7 of 10. `epoch` counts from 0."""
-        late = epoch >= math.ceil(self.settings.decay_at * self.settings.epochs - 1e-9)
-        return self.learner.rate * (self.settings.decay if late else 1.0)
+        """× decay each time `decay_at` of the epochs are over: .66 is after 66 of 100, after 7 of 10; .33 after 33, 66
+        and 99 of 100. `epoch` counts from 0."""
+        times = math.floor((epoch + 1e-9) / (self.settings.decay_at * self.settings.epochs))
+        return self.learner.rate * self.settings.decay**times
 
     def train_epoch(self) -> float:
         """One pass over the new images; the mean loss."""
