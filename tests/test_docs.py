@@ -82,6 +82,28 @@ def test_shell_blocks_run_one_after_the_other(tmp_path: Path, monkeypatch: pytes
             assert code == 0, f"{block}: {step}\n{told}"
 
 
+def on_stored_results() -> list[str]:
+    """Every table and picture of the stored runs that a page tells the command of, in a block or in a sentence."""
+    whole = re.compile(r"keepset (?:table|plot) experiments/results(?:[^`\n#\\]|\\\n)*")
+    within = re.compile(r"(?<!`)`(keepset\s+(?:table|plot)\s+experiments/results[^`]*)`")
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        found += [each for block in blocks(page, "") for each in whole.findall(block.code)]
+        found += within.findall(FENCE.sub("", text))
+    return [" ".join(each.replace("\\\n", " ").split()) for each in found]
+
+
+@pytest.mark.parametrize("command", on_stored_results())
+def test_command_on_the_stored_results_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As new runs come to the stored ones, what was told before must still be one kind of runs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    (tmp_path / "docs").mkdir()
+    code, told = call(command, monkeypatch)
+    assert code == 0, told
+
+
 @pytest.mark.parametrize("name", SELECTORS)
 def test_selector_has_page__ends_with_differences(name: str) -> None:
     headings = re.findall(r"^##? (.+)$", (DOCS / "selectors" / f"{name}.md").read_text(encoding="utf-8"), re.MULTILINE)
