@@ -1,5 +1,6 @@
 """Selectors less one of them, drawn: where seeds, means and intervals lie."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from matplotlib.colors import to_hex
 from fake_results import runs
 from keepset.report.differences import draw_differences
 from keepset.report.statistics import paired_test
+from keepset.report.stored import Record
 from keepset.report.style import COLOURS
 
 SOME = [
@@ -65,6 +67,61 @@ def test_draw_differences__the_least_forgetting_is_on_top() -> None:
 def test_draw_differences__of_selectors_alone() -> None:
     plain = [*SOME[:6], *runs([25, 26, 27], selector="teal", capacity=100)]
     assert names(draw_differences(plain, "AAA", "random")) == ["teal", "mers"]
+
+
+def of_both(value: float, **given: Any) -> list[Record]:
+    """A run of mers and one of random."""
+    return [each for name in ("mers", "random") for each in runs([value], selector=name, capacity=100, **given)]
+
+
+def test_draw_differences__numbers_are_told_with_their_names() -> None:
+    plain = SOME[:6]
+    epochs = names(draw_differences([*plain, *of_both(8, train__epochs=10)], "FAA", "mers"))
+    assert epochs == ["random, 10 epochs", "random, 100 epochs"]
+    orders = [*plain, *of_both(8, data__order=42)]
+    assert names(draw_differences(orders, "FAA", "mers")) == ["random, order 42", "random, order canonical"]
+    batches = names(draw_differences([*orders, *of_both(9, train__batch=32)], "FAA", "mers"))
+    assert {*batches} == {
+        "random, order 42, train.batch=10",
+        "random\norder\u00a0canonical, train.batch=10",
+        "random\norder\u00a0canonical, train.batch=32",
+    }
+
+
+def test_draw_differences__learners_and_data_are_told_by_theirs() -> None:
+    more = [*of_both(9, data__name="digits"), *of_both(8, learner="er")]
+    found = names(draw_differences([*SOME[:6], *more], "FAA", "mers"))
+    assert {*found} == {"random, cifar100, er-ace", "random, digits, er-ace", "random, cifar100, er"}
+
+
+def test_draw_differences__a_setting_is_never_broken_but_shortened() -> None:
+    views = ("supervised", "simclr", "previous")
+    long = [
+        *runs([20, 22], capacity=100, data__order=[*reversed(range(100))]),
+        *runs([21, 24], capacity=100, data__order=[*reversed(range(100))], views=views),
+    ]
+    short = [*runs([20, 22], capacity=100), *runs([30, 32], capacity=100, options={"bandwidth_scale": 0.5})]
+    figure = draw_differences([*long, *short], "FAA", "mers")
+    first, second = names(figure)
+    assert first == "mers bandwidth_scale=0.5\norder\u00a0canonical"
+    assert second.startswith("mers views=supervised+simclr+\nprevious\norder\u00a099\u00a098\u00a097")
+    assert second.endswith("…")
+    assert max(map(len, second.split("\n"))) <= 36
+
+
+def test_draw_differences__names_of_many_lines_keep_clear_of_titles_and_of_each_other() -> None:
+    options = {"bandwidth_scale": 0.5, "fusion": "max-then-sum", "kernel": "laplace", "metric": "euclidean"}
+    options |= {"point_weights": "density", "point_power": 3, "weights": "equal"}
+    tall = [*SOME[:6], *runs([40, 41, 42], capacity=100, options=options)]
+    tall += of_both(9, data__order=42, model__width=32, quota="fixed", train__batch=32, train__momentum=0.5)
+    figure = draw_differences(tall, "FAA", "mers")
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
+    assert axes.get_yticklabels()[0].get_text().count("\n") == 6
+    assert boxes[0].y1 <= axes.bbox.y1
+    assert all(upper.y0 > lower.y1 for upper, lower in itertools.pairwise(boxes))
+    assert boxes[-1].y0 >= axes.bbox.y0
 
 
 def test_draw_differences__other_settings_are_refused_by_name() -> None:

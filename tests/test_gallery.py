@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from keepset import cli
 from keepset.commands.gallery import told_apart
-from keepset.data import DataSettings, load
+from keepset.data import DataSettings, content, load
 from keepset.report.gallery import Kept, alone, draw_gallery
 from keepset.report.maps import features_of_classes, flat_map
 
@@ -216,7 +217,7 @@ def stored(folder: Path, selector: str, views: tuple[str, ...], data: dict[str, 
     }
     result = {"accuracy": [[1.0], [0.5, 0.5]], "picks": picks, "identity": identity}
     (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
-    config = {"identity": identity, "config": {"data": {**settings, "folder": ""}}}
+    config = {"identity": identity, "config": {"data": {"folder": "", **settings}}}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
 
@@ -284,6 +285,99 @@ def test_command__without_the_data_the_rows_are_drawn(call: Any) -> None:
     assert "no images and no maps, the rows' numbers instead" in err
     [axes] = figure.axes
     assert not axes.images
+
+
+@pytest.fixture
+def begun_elsewhere(call: Any, tmp_path: Path, monkeypatch: Any) -> Any:
+    """Runs of the caller's own file, named from project/, and then called from elsewhere/."""
+    digits = load(DataSettings())
+    arrays = {
+        f"{part}_{what}": getattr(digits, f"{part}_{what}").numpy()
+        for part in ("train", "test")
+        for what in ("images", "labels")
+    }
+    (tmp_path / "project/data").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    np.savez(tmp_path / "project/data/mine.npz", **arrays)
+    name = content(DataSettings(str(tmp_path / "project/data/mine.npz")))
+    run = stored(tmp_path / "project/runs/run", "maxherding", ("supervised",), {"name": name})
+    write_typed(run, name="data/mine.npz")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return call
+
+
+def write_typed(run: Path, **data: str) -> None:
+    """What was typed of the data when the run was begun."""
+    path = run / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["config"]["data"] |= data
+    path.write_text(json.dumps(config), encoding="utf-8")
+
+
+def test_command__relative_data_are_found_from_another_folder(begun_elsewhere: Any) -> None:
+    figure, _, err = begun_elsewhere("../project/runs/run", "--classes", "3")
+    assert err == ""
+    assert len(axes_of(figure, "images")[0].images) == 3
+    assert axes_of(figure, "map")
+
+
+def test_command__another_file_of_that_name_is_passed_over(begun_elsewhere: Any) -> None:
+    Path("data").mkdir()
+    np.savez("data/mine.npz", train_images=np.zeros((4, 2, 2), np.uint8))
+    assert begun_elsewhere("../project/runs/run", "--classes", "3")[2] == ""
+    Path("../project/data/mine.npz").unlink()
+    figure, _, err = begun_elsewhere("../project/runs/run", "--classes", "3")
+    assert not figure.axes[0].images
+    assert "elsewhere/data/mine.npz is not what it was when the run read it, or another one" in err
+
+
+@pytest.mark.parametrize("folder", ["../project", "../project/data", "../project/data/mine.npz"])
+def test_command__a_relative_data_folder_is_taken_from_here(begun_elsewhere: Any, folder: str) -> None:
+    shutil.move("../project/runs/run", "run")
+    figure, _, err = begun_elsewhere("run", "--classes", "3")
+    assert not figure.axes[0].images
+    told = f"(--data-folder says where the data lie): there is no mine.npz in {Path.cwd()}, nor in a folder above run"
+    assert told in err
+    figure, _, err = begun_elsewhere("run", "--classes", "3", "--data-folder", folder)
+    assert err == ""
+    assert len(axes_of(figure, "images")[0].images) == 3
+
+
+def test_command__data_are_found_by_the_result_alone(begun_elsewhere: Any) -> None:
+    Path("../project/runs/run/config.json").unlink()
+    assert begun_elsewhere("../project/runs/run", "--classes", "3", "--data-folder", "../project/data")[2] == ""
+
+
+def test_command__a_data_folder_without_the_data_is_refused(begun_elsewhere: Any) -> None:
+    run = "../project/runs/run"
+    figure, _, err = begun_elsewhere(run, "--data-folder", "nowhere")
+    assert figure is None
+    assert err == (
+        "keepset: --data-folder must be where the run's data lie, got nowhere: "
+        f"there is no {Path('nowhere').resolve()}; name a folder that is there\n"
+    )
+    figure, _, err = begun_elsewhere(run, "--data-folder", ".")
+    assert figure is None
+    assert f"got .: there is no mine.npz in {Path.cwd()}; name the folder that it lies in" in err
+
+
+def test_command__a_relative_folder_of_archives(begun_elsewhere: Any) -> None:
+    for path in (Path("../project/runs/run"), Path("run")):
+        if not path.exists():
+            stored(path, "maxherding", ("supervised",))
+        result = path / "result.json"
+        told = json.loads(result.read_text(encoding="utf-8"))
+        told["identity"]["data"]["name"] = "cifar100"
+        result.write_text(json.dumps(told), encoding="utf-8")
+        write_typed(path, name="cifar100", folder="data")
+    places = {"../project/runs/run": Path("../project/data"), "run": Path("data")}
+    for name, place in places.items():
+        err = begun_elsewhere(name, "--classes", "3")[2]
+        assert f"no cifar100 in {place.resolve()} (looked for" in err
+    figure, _, err = begun_elsewhere("run", "--data-folder", "../project")
+    assert figure is None
+    assert f"got ../project: no cifar100 in {Path('../project').resolve()} (looked for" in err
+    assert f"run `keepset data get cifar100 --folder {Path('../project').resolve()}`" in err
 
 
 def test_command__data_that_changed_are_not_drawn(call: Any) -> None:

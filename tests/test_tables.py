@@ -318,6 +318,19 @@ def test_usual_axes__what_else_differs_comes_first() -> None:
         usual_axes([])
 
 
+def test_compare__settings_that_mean_nothing_to_one_of_them_part_nobody() -> None:
+    """Digits have a SimCLR of their own, of which random knows nothing."""
+    digits = [*runs([9, 8], data__name="digits"), *runs([5, 6], selector="random", data__name="digits")]
+    both = [*digits, *runs([10, 12]), *runs([6, 7], selector="random")]
+    table = tabulate(both, "FAA", *usual_axes(both))
+    assert "simclr.epochs" in table.row_fields
+    told = {place[0][0]: test.difference for place, test in compare(table, "mers").items()}
+    assert told == {"digits": pytest.approx(-3), "cifar100": pytest.approx(-4.5)}
+    several = [*runs([10, 12]), *runs([14], simclr__epochs=50), *runs([6, 7], selector="random")]
+    table = tabulate(several, "FAA", ["selector", "simclr.epochs"], ["capacity"])
+    assert compare(table, "mers") == {}, "which of the two is not known"
+
+
 def test_compare__variants_with_the_plain_selector() -> None:
     table = tabulate(VARIANTS, "FAA", ["variant"], ["capacity"])
     tests = compare(table, "mers")

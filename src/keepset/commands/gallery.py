@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,7 @@ from .arguments import listed
 from .console import say, warn
 
 if TYPE_CHECKING:
-    from ..data import Dataset
+    from ..data import Dataset, DataSettings
     from ..report.gallery import Kept
 
 Option = typer.Option
@@ -40,7 +40,7 @@ def gallery(
     classes: Annotated[str | None, Option(help="Classes by number or name: 0,1; else the first ten.")] = None,
     most: Annotated[int, Option(help="Show so many images of a class, the first picked.")] = 20,
     maps: Annotated[bool, Option("--maps/--no-maps", help="Where the kept images lie in the views.")] = True,
-    data_folder: Annotated[str | None, Option(help="Where data sets lie; else as the run had it.")] = None,
+    data_folder: Annotated[Path | None, Option(help="Where the data lie; else as the run had it.")] = None,
 ) -> None:
     """Draw the images that runs kept, class by class in the order picked, and where they lie in each view.
 
@@ -94,27 +94,80 @@ def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tu
     return [(name, first.get(name), second.get(name)) for name in names if first.get(name) != second.get(name)]
 
 
-def _data(run: _Run, folder: str | None) -> Dataset | None:
-    """The data set that the run had; without it, what is missing is said."""
-    from ..data import DataSettings, content, load
+def _data(run: _Run, folder: Path | None) -> Dataset | None:
+    """The data set that the run had. Without it, what is missing is said; in a folder that was named it must lie."""
+    try:
+        return _first(_candidates(run, folder), run.result["identity"]["data"]["name"])
+    except ValueError as error:
+        if folder is not None:
+            raise ValueError(f"--data-folder must be where the run's data lie, got {folder}: {error}") from None
+        warn(f"no images and no maps, the rows' numbers instead (--data-folder says where the data lie): {error}")
+        return None
+
+
+def _first(candidates: Sequence[DataSettings], wanted: str) -> Dataset:
+    """The first of them that is what the run read."""
+    from ..data import content, load
+
+    errors: list[ValueError] = []
+    for settings in candidates:
+        try:
+            if content(settings) == wanted:
+                return load(settings)
+            errors.append(ValueError(f"{settings.name} is not what it was when the run read it, or another one"))
+        except ValueError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _candidates(run: _Run, folder: Path | None) -> list[DataSettings]:
+    """Where the run's data may lie.
+
+    Its config has paths as they were typed: relative ones are taken from here, and then from the folders above the
+    run's, since it was begun in one of them as a rule.
+    """
+    from ..data import DATASETS
+
+    settings = _settings(run)
+    if folder is not None and not folder.expanduser().exists():
+        raise ValueError(f"there is no {folder.expanduser().resolve()}; name a folder that is there")
+    places = [Path(), *run.folder.resolve().parents] if folder is None else [folder.expanduser()]
+    if settings.name not in DATASETS:
+        return [replace(settings, name=str(path)) for path in _own(run, settings.name, places)]
+    if folder is None and not settings.folder:
+        return [settings]
+    inside = Path(settings.folder).expanduser() if folder is None else Path()
+    folders = _there(places, [inside]) or [(places[0] / inside).resolve()]
+    return [replace(settings, folder=str(each)) for each in folders]
+
+
+def _own(run: _Run, typed: str, places: Sequence[Path]) -> list[Path]:
+    """The caller's own files or folders of that name in `places`, or a place itself that is called so."""
+    wanted = run.result["identity"]["data"]["name"]
+    name = wanted.rpartition(" ")[0] or wanted  # behind it stands a digest of what is in it
+    itself = [place for place in places if place.resolve().name == name]
+    found = _there(places, [Path(typed).expanduser(), Path(name)]) + _there(itself, [Path()])
+    if not found:
+        more = f", nor in a folder above {run.folder}" if len(places) > 1 else "; name the folder that it lies in"
+        raise ValueError(f"there is no {name} in {places[0].resolve()}{more}")
+    return found
+
+
+def _there(places: Sequence[Path], names: Sequence[Path]) -> list[Path]:
+    paths = dict.fromkeys((place / name).resolve() for place in places for name in names)
+    return [path for path in paths if path.exists()]
+
+
+def _settings(run: _Run) -> DataSettings:
+    """The data set as the run's config has it, or as well as its result tells."""
+    from ..data import DataSettings
 
     try:
         given = json.loads((run.folder / "config.json").read_text(encoding="utf-8"))["config"]["data"]
     except (OSError, ValueError, KeyError):
         given = {**run.result["identity"]["data"], "folder": ""}
     plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    if folder is not None:
-        plain["folder"] = folder
-    settings = DataSettings(**plain)
-    named = run.result["identity"]["data"]["name"]
-    try:
-        data = load(settings)
-        if content(settings) != named:
-            raise ValueError(f"{settings.name} is not what it was when the run read it")
-    except ValueError as error:
-        warn(f"no images and no maps, the rows' numbers instead: {error}")
-        return None
-    return data
+    return DataSettings(**plain)
 
 
 def _classes(runs: Sequence[_Run], episode: int | None, text: str | None, data: Dataset | None) -> list[int]:

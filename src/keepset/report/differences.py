@@ -6,15 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .axes import Key, usual_axes
+from .axes import TOLD, Key, of_selection, usual_axes
 from .pairs import compare
-from .sheets import settings_told, texts
+from .sheets import said, settings_told
 from .statistics import Paired
-from .stored import Record
-from .style import COLOURS, GREY, new_figure, tidy, title, wrapped
+from .stored import ABSENT, Record
+from .style import COLOURS, GREY, beginning, new_figure, tidy, title, wrapped
 from .tables import LOWER_IS_BETTER, tabulate
 
 Panel = Mapping[Key, Paired]
+WIDTH = 36  # letters beside the panels
 
 
 def draw_differences(records: Sequence[Record], metric: str, against: str) -> Any:
@@ -34,18 +35,18 @@ def draw_differences(records: Sequence[Record], metric: str, against: str) -> An
     }
     panels = {column: panel for column, panel in panels.items() if panel}
     rows = _in_order(panels, -1 if table.metric in LOWER_IS_BETTER else 1)
-    names = [wrapped(" ".join(texts(row)), 34) for row in rows]
+    names = [_name(table.row_fields, row) for row in rows]
     lines = sum(name.count("\n") + 1 for name in names)
     figure = new_figure(2.6 + 2.9 * len(panels), 1.3 + 0.19 * lines + 0.14 * len(rows))
     row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     heights = _heights(names)
     for part, (column, panel) in zip(row, panels.items(), strict=True):
         _draw_panel(part, {heights[i]: panel[name] for i, name in enumerate(rows) if name in panel})
-        part.set_title(f"|M| = {texts(column)[0]}", fontsize=9, loc="left")
+        part.set_title(said(*table.column_fields, *column), fontsize=9, loc="left")
         part.set_xlabel(f"{table.metric} less that of {against} (points)")
         tidy(part)
     row[0].set_yticks(heights, names)
-    row[0].set_ylim(heights[-1] - 0.8, heights[0] + 0.8)
+    row[0].set_ylim(heights[-1] - max(0.8, _room(names[-1]) / 2), heights[0] + max(0.8, _room(names[0]) / 2))
     key = "dots are seeds, bars 95 % intervals of the mean, blue where 0 lies outside"
     title(figure, [*settings_told(table), key])
     return figure
@@ -57,10 +58,33 @@ def _in_order(panels: Mapping[Key, Panel], sign: int) -> list[Key]:
     return sorted(first, key=lambda row: -sign * first[row])
 
 
+def _name(fields: Sequence[str], row: Key) -> str:
+    """The selector, then what else tells its runs from those of other rows: below it where both are too long."""
+    given = {name: value for name, value in zip(fields, row, strict=True) if value != ABSENT}
+    selector = " ".join(said(name, value) for name, value in given.items() if of_selection(name))
+    others = sorted((name for name in given if not of_selection(name)), key=_place)
+    settings = [beginning(said(name, given[name]), WIDTH - 1) for name in others]  # with a comma behind it
+    whole = ", ".join([selector, *settings])
+    if not settings or len(whole) <= WIDTH:
+        return wrapped(whole, WIDTH)
+    unbroken = ", ".join(setting.replace(" ", "\u00a0") for setting in settings)
+    return f"{wrapped(selector, WIDTH)}\n{wrapped(unbroken, WIDTH)}"
+
+
+def _place(name: str) -> int:
+    """As in the title."""
+    return TOLD.index(name) if name in TOLD else len(TOLD)
+
+
 def _heights(names: Sequence[str]) -> list[float]:
-    """Where each name stands, from the top; one of several lines takes their room."""
-    room = [0.6 + 0.4 * (name.count("\n") + 1) for name in names]
+    """Where each name stands, from the top."""
+    room = list(map(_room, names))
     return [-sum(room[:i]) - room[i] / 2 for i in range(len(room))]
+
+
+def _room(name: str) -> float:
+    """Of all its lines."""
+    return 0.6 + 0.4 * (name.count("\n") + 1)
 
 
 def _draw_panel(axes: Any, tests: Mapping[float, Paired]) -> None:

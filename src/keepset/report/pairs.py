@@ -8,6 +8,7 @@ from ..checks import nearest_name
 from ..selection.table import ALIASES
 from .axes import Key
 from .statistics import Paired, paired_test
+from .stored import ABSENT
 from .tables import Cell, Table, compared_with
 
 Place = tuple[Key, Key]
@@ -38,10 +39,17 @@ def compare(table: Table, against: str) -> dict[Place, Paired]:
 
 def _partner(table: Table, place: Place, base: list[Place]) -> Place | None:
     """The cell of the other selector that differs in selection alone; with the same options, if there are several."""
-    same = [other for other in base if compared_with(table, other) == compared_with(table, place)]
+    mine = compared_with(table, place)
+    same = [other for other in base if compared_with(table, other) == mine]
+    same = same or [other for other in base if _alike(compared_with(table, other), mine)]
     if len(same) > 1:
         same = [other for other in same if _options(table, other) == _options(table, place)]
     return same[0] if len(same) == 1 else None
+
+
+def _alike(one: Key, other: Key) -> bool:
+    """The same but for settings that mean nothing to one of them, as those of SimCLR to a selector without views."""
+    return all(a == b or ABSENT in (a, b) for a, b in zip(one, other, strict=True))
 
 
 def _options(table: Table, place: Place) -> list[tuple[str, object]]:

@@ -21,6 +21,7 @@ SAID = {
     "width": "width {}",
     "quota": "{} quota",
 }
+PLAIN = ("dataset", "learner", "method", "selector", "variant", "views")  # whose values speak for themselves
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,19 @@ def caption(table: Table) -> str:
 
 def settings_told(table: Table) -> list[str]:
     """What is the same everywhere, in words."""
-    return [_said(name, value) for name, value in table.shared.items() if _telling(name, value)]
+    return [said(name, value) for name, value in table.shared.items() if _telling(name, value)]
 
 
-def _said(name: str, value: Value) -> str:
-    return counted(value, name[:-1]) if name in ("episodes", "epochs") else SAID.get(name, "{}").format(value)
+def said(name: str, value: Value) -> str:
+    """A setting in words; one for which there are none, as `--where` takes it.
+
+    >>> said("order", 42), said("epochs", 10), said("learner", "er"), said("train.batch", 32)
+    ('order 42', '10 epochs', 'er', 'train.batch=32')
+    """
+    if name in ("episodes", "epochs"):
+        return counted(value, name[:-1])
+    (text,) = texts((value,))
+    return text if name in PLAIN else SAID.get(name, name + "={}").format(text)
 
 
 def _telling(name: str, value: object) -> bool:
