@@ -341,6 +341,18 @@ def test_identity__a_run_that_is_not_stacked_has_the_name_it_always_had(data: st
     assert identity(config(data, 0, train={"statistics": "first"}))["train"]["statistics"] == "first"
 
 
+def test_identity__settings_that_are_not_read_and_a_schedule_that_was_another(data: str) -> None:
+    from keepset.experiment.config import identity
+
+    def training(learner: str = "er-ace", **train: Any) -> dict[str, Any]:
+        found: dict[str, Any] = identity(config(data, 0, learner=learner, stacked=False, train=train))["train"]
+        return found
+
+    assert training("finetune", statistics="first") == training("finetune"), "nothing is replayed"
+    assert "decays" not in training(decay_at=0.5)
+    assert training(decay_at=0.49)["decays"] == "again", "once, as it was before"
+
+
 # ---------------------------------------------------------------- grids
 
 TRAIN = {"epochs": 1}

@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -206,3 +207,14 @@ def test_read_records__three_hundred_are_quick(tmp_path: Path) -> None:
     begin = time.process_time()
     assert len(read_records([tmp_path]).records) == 300
     assert time.process_time() - begin < 1, "ten thousand must not take more than a few seconds"
+
+
+def test_flat_settings__what_an_identity_leaves_unsaid_is_there_with_its_default() -> None:
+    """Else runs that differ in it would be taken for one kind."""
+    from keepset.learning.trainer import TrainSettings
+
+    flat = flat_settings(run_identity(), 10)
+    for field in fields(TrainSettings):
+        if field.name != "stacked":  # which is no difference
+            assert flat.get(f"train.{field.name}", flat.get(field.name)) == field.default, field.name
+    assert flat_settings(run_identity(train__statistics="first"), 10)["train.statistics"] == "first"

@@ -569,6 +569,8 @@ def test_paper__other_protocols_are_named() -> None:
     assert told(data__episodes=[50, 10, 5, 5, 5, 5, 5, 5, 5, 5]) == ["episodes of unequal sizes"]
     assert told(data__episodes=[10] * 10) == []
     assert told(model__name="small") == ["the small net"]
+    assert told(train__statistics="first", train__decay_at=0.33) == ["train.decay_at 0.33", "train.statistics first"]
+    assert told(learning__rate=0.02, learning__memory_batch=20) == ["learning.memory_batch 20", "learning.rate 0.02"]
 
 
 def test_paper__beside_ours_in_standard_errors() -> None:

@@ -135,7 +135,7 @@ def test_rate__as_of_torch(epochs: int, part: float, every: int) -> None:
 def test_rate__that_never_decays_and_one_that_cannot() -> None:
     trainer = Trainer(small_net(CLASSES, generator=0), learner("er"), replace(SETTINGS, decay_at=1), MATERIAL)
     assert {trainer.rate(epoch) for epoch in range(SETTINGS.epochs)} == {trainer.learner.rate}
-    with pytest.raises(ValueError, match=r"decay_at must be above 0, .* 1 is for a rate that never decays"):
+    with pytest.raises(ValueError, match=r"decay_at must be in 0\.001\.\.1, got 0"):
         replace(SETTINGS, decay_at=0)
 
 

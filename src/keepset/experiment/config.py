@@ -183,15 +183,26 @@ def identity(config: RunConfig) -> dict[str, Any]:
     plain["selector"] = config.method_and_view()[0]
     del plain["data"]["folder"]
     plain["data"]["name"] = content(config.data)
-    for name in ("stacked", "statistics"):  # as runs were before there was a choice
-        if getattr(config.train, name) == getattr(TrainSettings, name):
-            del plain["train"][name]
+    plain["train"] = _training(config)
     for name in unused_settings(config.learner):
         del plain["learning"][name]
     if config.learner.endswith("-star"):
         plain["learning"]["star_numbers"] = STAR_NUMBERS
     plain["numbers"] = NUMBERS
     return json.loads(json.dumps(plain, default=str))  # type: ignore[no-any-return]
+
+
+def _training(config: RunConfig) -> dict[str, Any]:
+    """What changes the numbers of the training: without settings that runs did not know before there was a choice."""
+    plain = plain_values(config.train)
+    if not config.train.stacked:
+        del plain["stacked"]
+    replays = "memory_batch" not in unused_settings(config.learner)
+    if config.train.statistics == TrainSettings.statistics or not replays:
+        del plain["statistics"]
+    if config.train.decay_at < 0.5:  # at first the rate decayed only once
+        plain["decays"] = "again"
+    return plain  # type: ignore[no-any-return]
 
 
 def run_hash(config: RunConfig) -> str:

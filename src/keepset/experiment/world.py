@@ -124,8 +124,9 @@ class World:
     def _after_epoch(self, number: int, loss: float, spent: float) -> None:
         trainer = self.trainer
         if not math.isfinite(loss):
+            held = ", or leave out train.statistics" if trainer.holding else ""
             raise ValueError(
-                f"the loss is {loss} after epoch {trainer.epoch} of episode {number + 1}; lower learning.rate"
+                f"the loss is {loss} after epoch {trainer.epoch} of episode {number + 1}; lower learning.rate{held}"
             )
         self.progress.epoch = trainer.epoch
         record = self._record(number, loss, spent)

@@ -50,11 +50,9 @@ class TrainSettings:
         check_range("batch", self.batch, 1, 10**6, "new images a step")
         check_choice("precision", self.precision, ("auto", "float32", "bfloat16"))
         check_choice("statistics", self.statistics, STATISTICS)
-        for name in ("momentum", "weight_decay", "decay", "decay_at"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in 0..1, got {getattr(self, name)!r}")
-        if not self.decay_at:
-            raise ValueError("decay_at must be above 0, a part of the epochs; 1 is for a rate that never decays")
+        for name, least in {"momentum": 0, "weight_decay": 0, "decay": 0, "decay_at": 0.001}.items():
+            if not least <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in {least}..1, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ class Trainer:
     def rate(self, epoch: int) -> float:
         """× decay each time `decay_at` of the epochs are over: .66 is after 66 of 100, after 7 of 10; .33 after 33, 66
         and 99 of 100. `epoch` counts from 0."""
-        times = math.floor((epoch + 1e-9) / (self.settings.decay_at * self.settings.epochs))
+        times = math.floor(epoch / (self.settings.decay_at * self.settings.epochs) + 1e-9)
         return self.learner.rate * self.settings.decay**times
 
     def train_epoch(self) -> float:

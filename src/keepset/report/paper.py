@@ -13,7 +13,20 @@ from .stored import Value, default_options
 
 FILE = Path(__file__).with_name("paper.csv")
 KEYS = ("metric", "dataset", "learner", "order", "capacity", "method", "views")
-PROTOCOL = {"epochs": 100, "width": 64, "episodes": 10, "quota": "adaptive"}
+PROTOCOL = {
+    "epochs": 100,
+    "width": 64,
+    "episodes": 10,
+    "quota": "adaptive",
+    "train.batch": 10,
+    "train.momentum": 0.9,
+    "train.weight_decay": 2e-4,
+    "train.decay": 0.3,
+    "train.decay_at": 0.66,
+    "train.statistics": "batch",
+    "learning.memory_batch": 10,
+    "learning.rate": "auto",
+}
 """What the paper did, by our fields."""
 
 
@@ -47,7 +60,7 @@ def printed_result(metric: str, fields: Mapping[str, Value]) -> Printed | None:
 
 def departures(fields: Mapping[str, Value]) -> list[str]:
     """What a run did otherwise than the paper, in words: these make it another protocol."""
-    found = [f"{name} {fields.get(name)}" for name, printed in PROTOCOL.items() if fields.get(name) != printed]
+    found = [f"{name} {fields[name]}" for name, printed in PROTOCOL.items() if fields.get(name, printed) != printed]
     if fields.get("data.episodes", "equal") != "equal":
         found.append("episodes of unequal sizes")
     return [*found, "the small net"] if fields.get("model.name") == "small" else found

@@ -147,6 +147,7 @@ def flat_settings(identity: Mapping[str, Any], episodes: int) -> dict[str, Value
     flat: dict[str, Value] = {f"options.{name}": value for name, value in default_options(method).items()}
     for name, value in _flat("", identity):
         flat[SHORT.get(name, name)] = value
+    flat.setdefault("train.statistics", "batch")  # left unsaid by runs as they always were
     flat["method"], flat["views"], flat["episodes"] = method, "+".join(views) or "none", episodes
     flat["data.episodes"] = _sizes(identity["data"].get("episodes"))
     flat.pop("seed", None)
