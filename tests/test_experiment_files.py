@@ -13,11 +13,13 @@ import pytest
 
 from keepset.experiment.config import make_config, run_hash
 from keepset.experiment.grid import Planned, read_grids
+from keepset.selection import SELECTORS
 from keepset.views import ENCODERS
 from keepset.views.cache import Recipe
 
 ROOT = Path(__file__).parent.parent
-FILES = sorted((ROOT / "experiments").glob("*.toml"))
+DIGITS = ROOT / "experiments" / "claims_digits.toml"
+FILES = sorted({*(ROOT / "experiments").glob("*.toml")} - {DIGITS})
 COST = re.compile(r"^# ([\d,]+) runs of ([\d,]+) steps: ([\d,]+) steps in all; with --preset fast ([\d,]+)\.$", re.M)
 HOURS = re.compile(r"^# On one H200, eight side by side: ([\d.]+) GPU hours; with --preset fast ([\d.]+)\.$", re.M)
 # milliseconds a step of a run, by learner and by the side of an image, as docs/performance.md tells
@@ -139,6 +141,27 @@ def test_ablations__in_short_one_thing_at_a_time_and_no_run_of_the_claims() -> N
     assert set(shared) == {("er", "random")}, "to compare Rainbow Memory with"
 
 
+def test_digits__begins_with_what_it_costs_and_has_thirty_seeds() -> None:
+    runs = read_grids([DIGITS], "fast").runs
+    told = f"# {len(runs):,} runs: {sum(run.steps for run in runs):,} steps in all with --preset fast, "
+    assert told in DIGITS.read_text(encoding="utf-8")
+    assert [run.config.seed for run in runs] == [*range(30)] * (len(runs) // 30)
+    assert {run.config.data.name for run in runs} == {"digits"}
+
+
+def test_digits__every_selector_and_one_thing_at_a_time() -> None:
+    usual, selectors = make_config(flags={"data": {"name": "digits"}}), defaultdict(set)
+    for run in read_grids([DIGITS], "fast", {"seed": 0}).runs:
+        config = run.config
+        changed = [config.learner != "er-ace", config.data.order != "canonical", config.capacity != 20]
+        changed += [config.views != usual.views] if config.selector == "mers" else []
+        assert len(config.options) + sum(changed) <= 1, config
+        selectors[config.capacity].add(config.selector)
+    every = {*SELECTORS, "maxherding:simclr"} - {"closest", "rainbow"}
+    assert selectors[10] == selectors[50] == every
+    assert selectors[20] == every | {"probcover:simclr"}
+
+
 def test_embeddings__each_alone_and_beside_the_supervised_one() -> None:
     files = [ROOT / "experiments" / f"embeddings{middle}_cifar100.toml" for middle in ("", "_dinov2")]
     found = {run.config.used_views() for file in files for run in runs_of(file)}
@@ -213,8 +236,8 @@ def test_results__are_runs_of_these_files() -> None:
 
 def test_docs__name_every_file_and_no_other() -> None:
     text = (ROOT / "docs" / "grids.md").read_text(encoding="utf-8")
-    told = set(re.findall(r"`(\w+_(?:cifar100|tinyimagenet)\w*)`", text))
-    assert told == {file.stem for file in FILES}
+    told = set(re.findall(r"`(\w+_(?:cifar100|tinyimagenet|digits)\w*)`", text))
+    assert told == {file.stem for file in (*FILES, DIGITS)}
 
 
 def test_docs__the_grid_shown_expands(tmp_path: Path) -> None:
