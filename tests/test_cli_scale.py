@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import keepset
 from keepset import cli, distributed
@@ -572,10 +573,41 @@ def test_plan__looks_at_the_view_that_is_named(call: Any, monkeypatch: pytest.Mo
     arguments = ["both.npz:a", "both.npz:b", "--budget", "9", "--plan"]
     assert call(*arguments, "--method", "maxherding", "--view", "b", "--kernel", "laplace")[1] == "the plan\n"
     call(*arguments, "--search", "stochastic", "--epsilon", "0.2")
+    single = np.dtype(np.float32)
+    more = {"search": "stochastic", "epsilon": 0.2, "device": "cpu", "dtype": [single, single]}
     assert told == [
-        ((120, [5], 9), {"method": "maxherding", "device": "cpu"}),
-        ((120, [8, 5], 9), {"method": "mers", "device": "cpu", "search": "stochastic", "epsilon": 0.2}),
+        ((120, [5], 9), {"method": "maxherding", "device": "cpu", "dtype": [single]}),
+        ((120, [8, 5], 9), {"method": "mers", **more}),
     ]
+
+
+def test_plan__tells_what_float64_takes_from_the_heads_of_the_files(call: Any) -> None:
+    double = A.astype(np.float64)
+    np.savez("two.npz", a=double, b=B)
+    np.savez("one.npz", double)
+    save_file({"a": torch.tensor(double), "b": torch.tensor(B).half()}, "both.safetensors")
+    np.save("d.npy", double)
+
+    def told(*views: str) -> str:
+        code, out, err = call(*views, "--budget", "9", "--plan")
+        assert (code, err) == (0, "")
+        return str(out)
+
+    for view in ("d.npy", "two.npz:a", "one.npz", "both.safetensors:a"):
+        assert "9 of 120 points on cpu in float64: dense" in told(view)
+        assert "the matrix of all distances would be 115 kB" in told(view, "b.npy")
+    for view in ("a.npy", "two.npz:b", "both.safetensors:b"):
+        assert "9 of 120 points on cpu: dense" in told(view)
+        assert "the matrix of all distances would be 57.6 kB" in told(view, "b.npy")
+    assert "on cpu: dense" in told("d.npy", "b.npy", "--method", "maxherding", "--view", "b")
+    assert "on cpu in float64" in told("d.npy", "b.npy", "--method", "maxherding")
+
+
+def test_plan__refuses_whole_numbers_as_the_choice_does(call: Any) -> None:
+    np.savez("whole.npz", np.ones((120, 3), int))
+    chosen, told = (call("whole.npz", "--budget", "9", *plan) for plan in ([], ["--plan"]))
+    assert told == chosen
+    assert told[0] == 2
 
 
 def test_shards__a_folder_or_a_pattern_stands_for_its_files(call: Any) -> None:

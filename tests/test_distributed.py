@@ -280,6 +280,8 @@ NUMBERS: dict[str, Any] = {"weights": {"clumped": 2, "spread": 1}, "bandwidth": 
         {},
         {"fusion": "max-then-sum"},
         {"method": "maxherding", "view": "spread"},
+        {"method": "mers-pure"},
+        {"method": "mers-pure", **NUMBERS, "bandwidth_scale": 0.7},
         {"kernel": "laplace", "metric": "euclidean", "bandwidth": "knn", "bandwidth_scale": 0.5, "neighbours": 9},
     ],
     ids=str,
@@ -290,13 +292,26 @@ def test_one_part__is_the_exact_choice(options: dict[str, Any]) -> None:
     found = select_distributed(pool, 25, parts=1, **options)
     assert list(found) == list(exact)
     assert found.search == "distributed"
-    assert (found.method, found.k, found.notes) == (exact.method, exact.k, ())
+    assert (found.method, found.k, found.notes) == (exact.method, exact.k, exact.notes)
+    assert exact.notes == (("there are no labels: every point counts alike",) if found.method == "mers-pure" else ())
     assert found.weights == pytest.approx(exact.weights, rel=1e-6)
     assert found.scales == pytest.approx(exact.scales, rel=1e-6)
     assert found.objective == pytest.approx(exact.objective, rel=1e-6)
     assert np.asarray(found.gains) == pytest.approx(np.asarray(exact.gains), rel=1e-3, abs=1e-6)
     for name, share in exact.shares.items():
         assert np.asarray(found.shares[name]) == pytest.approx(np.asarray(share), abs=5e-3)
+
+
+@pytest.mark.usefixtures("inline")
+def test_mers_pure__in_parts_is_mers_at_half_the_bandwidth_in_the_same_parts() -> None:
+    pool = make_pool(600, 20)
+    pure, plain = (
+        select_distributed(pool, 25, parts=3, **options)
+        for options in ({"method": "mers-pure"}, {"method": "mers", "bandwidth_scale": 0.5})
+    )
+    assert list(pure) == list(plain)
+    assert pure.scales == plain.scales
+    assert pure.notes == ("there are no labels: every point counts alike", *plain.notes)
 
 
 def greedy(similar: Rows, candidates: list[int], budget: int) -> tuple[list[int], float]:
@@ -439,12 +454,14 @@ def test_page__its_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ("given", "words"),
     [
         ({"method": "merz"}, r"unknown selector 'merz'; did you mean 'mers'\? see keepset ls"),
-        ({"method": "probcover"}, r"method must be one of mers, maxherding \(soft cover\), got 'probcover'"),
+        ({"method": "probcover"}, r"method must be one of mers, mers-pure, maxherding \(soft cover\), got 'probcover'"),
         ({"method": "random"}, "keepset.select takes the others"),
         ({"method": len}, "method must be one of"),
         ({"start": [1]}, "start is not for select_distributed; choose on one machine"),
         ({"point_weights": np.ones(40)}, "point_weights is not for select_distributed"),
         ({"point_weights": "density"}, "point_weights is not for select_distributed"),
+        ({"method": "mers-pure", "point_weights": "purity"}, "or by 'purity' with keepset.select_per_class"),
+        ({"method": "mers-pure", "point_power": 3}, "point_power is not for select_distributed"),
         ({"on_pick": print}, "on_pick is not for select_distributed; on_part"),
         ({"uncovered": "shared"}, "uncovered='shared' is for hard cover"),
         ({"bandwith": 1}, "unknown option 'bandwith' for mers; did you mean 'bandwidth'?"),

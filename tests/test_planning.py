@@ -18,8 +18,8 @@ from keepset.selection.planning import COVERS, passes, plan
 @pytest.fixture(autouse=True)
 def fixed_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten nanoseconds a similarity, one for neighbours, 0.1 for one kept, whatever the machine is doing."""
-    monkeypatch.setattr(planning, "value_seconds", lambda _size, _device: 1e-8)
-    monkeypatch.setattr(planning, "neighbour_seconds", lambda _k, _device: 1e-9)
+    monkeypatch.setattr(planning, "value_seconds", lambda _size, _device, _dtype: 1e-8)
+    monkeypatch.setattr(planning, "neighbour_seconds", lambda _k, _device, _dtype: 1e-9)
     monkeypatch.setattr(planning, "kept_seconds", lambda: 1e-10)
 
 
@@ -93,6 +93,50 @@ def test_plan__tells_whether_select_keeps_similarities(method: str, fusion: str,
     assert ("kept in 16 bits" in str(told)) == begin.called
 
 
+@pytest.mark.parametrize("method", COVERS)
+@pytest.mark.parametrize("dtypes", [["float64", "float64"], ["float32", "float64"], ["float64", "float16"]])
+@pytest.mark.parametrize("memory", [8 * 400**2, 8 * 400**2 - 1, 16 * 400**2, 10 * 400**2, 10 * 400**2 - 1])
+def test_plan__goes_by_float64_where_a_view_that_is_read_is(method: str, dtypes: list[str], memory: int) -> None:
+    views = [
+        torch.randn(400, size, generator=torch.Generator().manual_seed(size)).to(getattr(torch, dtype))
+        for size, dtype in zip((6, 9), dtypes, strict=True)
+    ]
+    for fusion in ("sum-then-max", "max-then-sum"):
+        with mock.patch.object(soft, "KeptSearch", wraps=KeptSearch) as begin:
+            chosen = keepset.select(views, 3, method=method, fusion=fusion, memory=memory)
+        told = plan(400, [6, 9], 3, method=method, fusion=fusion, memory=memory, dtype=dtypes)
+        assert (told.way, bool(told.kept)) == (chosen.search, begin.called)
+        assert told.dtype == (dtypes[0] if COVERS[method][1] else "float64")
+
+
+def test_plan__float64_takes_twice_the_memory_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "free_bytes", lambda _device: 10**10)
+    for count, way in ((20_000, "dense"), (100_000, "streamed")):
+        single = plan(count, [512, 768], 100, device="cpu", memory=4 * 10**9)
+        double = plan(count, [512, 768], 100, device="cpu", memory=4 * 10**9, dtype="float64")
+        assert single.way == double.way == way
+        assert (double.matrix, double.bytes) == (2 * single.matrix, 2 * single.bytes)
+        assert (single.dtype, double.dtype) == ("float32", "float64")
+        assert "float64" in str(double).splitlines()[0]
+        assert "with all views in float32, half of that" in str(double)
+        assert "float64" not in str(single)
+
+
+def test_plan__copies_in_another_type_are_memory_too() -> None:
+    """A view of float16 is brought to float32, and where another is of float64, both it and one of float32 to that."""
+    plain = plan(1000, [10, 30], 5).bytes
+    assert plan(1000, [10, 30], 5, dtype=["float16", "float32"]).bytes == plain + 4 * 1000 * 10
+    double = plan(1000, [10, 30], 5, dtype="float64").bytes
+    assert plan(1000, [10, 30], 5, dtype=["float32", "float64"]).bytes == double + 8 * 1000 * 10
+    assert plan(1000, [10, 30], 5, dtype=["bfloat16", "float64"]).bytes == double + 12 * 1000 * 10
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.dtype(">f8"), torch.float64, "float64", ("float32", torch.float64)])
+def test_plan__a_type_may_be_numpys_or_torchs(dtype: Any) -> None:
+    assert plan(400, [6, 9], 3, dtype=dtype).dtype == "float64"
+    assert plan(400, [6, 9], 3, dtype=dtype).matrix == 8 * 400**2
+
+
 def test_plan__dimensions_may_be_any_integer_type_and_the_method_another_name() -> None:
     expected = plan(400, 6, 3)
     assert plan(400, np.int64(6), 3, method="mers-maxherding").method == expected.method == "mers"  # type: ignore[arg-type]
@@ -118,6 +162,8 @@ def test_plan__one_view_methods_look_at_the_first_view_alone() -> None:
         ({"device": "cuda:99"}, "device must be one that this machine has, such as cpu, got 'cuda:99'"),
         ({"memory": "much"}, "memory"),
         ({"search": "best"}, "search"),
+        ({"dtype": "int64"}, "unknown dtype 'int64'"),
+        ({"dtype": ["float32", "float64"]}, "dtype must be one for all views or one for each of the 1, got 2"),
     ],
     ids=str,
 )
@@ -132,4 +178,5 @@ def test_rates__are_measured_and_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     assert 1e-11 < planning.value_seconds(16, "cpu") < 1e-5
     assert planning.value_seconds(16, "cpu") == planning.value_seconds(16, "cpu")
     assert 1e-11 < planning.neighbour_seconds(5, "cpu") < 1e-5
+    assert 1e-11 < planning.value_seconds(16, "cpu", "float64") < 1e-5
     assert 1e-12 < planning.kept_seconds() < 1e-6

@@ -185,25 +185,52 @@ def choose_by_parts(call: Call, parts: int | None, address: str) -> Selection:
 
 
 def planned(call: Call) -> str:
-    """What the choice would take; nothing but the shapes of the views is looked at."""
-    import numpy as np
-
+    """What the choice would take; nothing but the heads of the views is looked at."""
     from ..checks import check_choice
     from ..selection.inputs import name_views
     from ..selection.planning import plan
 
     budget, shapes, options = call.number(), named_shapes(call.specs), call.options()
-    name_views({name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()})
-    read = shapes
+    types = dict(zip(shapes, map(_dtype, call.specs), strict=True))
+    name_views({name: _hollow(shape, types[name]) for name, shape in shapes.items()})
+    read = list(shapes)
     if call.flags["view"] is not None:
         check_choice("--view", call.flags["view"], shapes)
-        read = {call.flags["view"]: shapes[call.flags["view"]]}
+        read = [call.flags["view"]]
     (count, _), *_ = shapes.values()
-    columns = [shape[1] for shape in read.values()]
     reckoned = {name: value for name, value in options.items() if name in PLANNED}
-    told = str(plan(count, columns, budget, method=call.method, device="cpu", **reckoned))
+    reckoned |= {"device": "cpu", "dtype": [types[name] for name in read]}
+    told = str(plan(count, [shapes[name][1] for name in read], budget, method=call.method, **reckoned))
     _try_options(call.method, list(shapes), count, options)
     return told
+
+
+def _dtype(spec: str) -> Any:
+    """The type of the numbers in a file; what is not mapped is read no further than its head."""
+    import zipfile
+
+    import numpy as np
+
+    from ..files import array_names, read_array
+
+    head, _, key = spec.rpartition(".npz")
+    if not head or key[:1] not in ("", ":"):
+        return read_array(spec)[1].dtype
+    path = f"{head}.npz"
+    with zipfile.ZipFile(path) as archive, archive.open(f"{key[1:] or array_names(path)[0]}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        return read(file)[2]
+
+
+def _hollow(shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array of that form and type, without its numbers."""
+    import numpy as np
+    import torch
+
+    if isinstance(dtype, torch.dtype):
+        return torch.zeros((), dtype=dtype).expand(shape)
+    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def _try_options(method: str, names: Sequence[str], count: int, options: Mapping[str, Any]) -> None:

@@ -11,21 +11,21 @@ import torch
 
 from ..checks import check_range, read_generator
 from ..cluster import connected, import_ray
-from ..selection.api import Generator, is_own_selector, select
+from ..selection.api import NO_LABELS, Generator, is_own_selector, select
 from ..selection.options import Cover
 from ..selection.result import Selection
 from ..selection.scales import neighbour_count
-from ..selection.table import ALIASES, SELECTORS
+from ..selection.table import SELECTORS
 from .merge import second_round
 from .parts import OnPart, first_round
 from .sample import draw, measure
 from .shards import Rows, Source, View, open_views
 
-METHODS = ("mers", "maxherding")
+METHODS = ("mers", "mers-pure", "maxherding")
 SCALES = ("weights", "bandwidth", "bandwidth_scale", "neighbours")  # what is handed to the parts as numbers
 NOT_HERE = {
     "start": "choose on one machine with keepset.select",
-    "point_weights": "choose on one machine with keepset.select",
+    "point_weights": "choose on one machine with keepset.select, or by 'purity' with keepset.select_per_class",
     "point_power": "it goes with point_weights, which is not either",
     "purity_view": "it goes with point_weights, which is not either",
     "on_pick": "on_part is told of each part that is done",
@@ -46,7 +46,8 @@ def select_distributed(
     """Choose `budget` of the rows of `sources` by soft cover, in two rounds, the first of them on a Ray cluster.
 
     sources: view name -> a numpy array, a file .npy or .parquet, or a list of these, one after the other.
-    method: `mers` or `maxherding`; the options are those of `select`, but for a few, which are refused by name.
+    method: `mers`, `maxherding`, or `mers-pure` as `select` has it without labels: `mers` at half the bandwidth. The
+    options are those of `select`, but for a few, which are refused by name.
     parts: how many parts the rows are split into at random; None for as many as the cluster has cores, at least 2.
     address: of the cluster; without it $RAY_ADDRESS, or else one is started on this machine.
     on_part: called with the number of parts done and that of all whenever one is done.
@@ -66,12 +67,13 @@ def select_distributed(
     sample = draw(read, count, seed)
     measured = measure({view: points[~sample.fresh] for view, points in sample.views.items()}, cover, k, count)
     settings = {option: value for option, value in options.items() if option not in ("view", *SCALES, *NOT_HERE)}
-    settings |= {"weights": measured.weights, "bandwidth": measured.bandwidths}
+    settings |= {"weights": measured.weights, "bandwidth": measured.bandwidths, "bandwidth_scale": 1.0}
     with connected(ray, address):
-        split, notes = _split(count, wanted, asked or max(2, int(ray.cluster_resources().get("CPU", 1))), seed)
+        split, fewer = _split(count, wanted, asked or max(2, int(ray.cluster_resources().get("CPU", 1))), seed)
         kept = first_round(ray, read, split, (wanted, name, seed, settings), on_part)
     chosen = second_round(kept, sample, wanted, measured, count)
-    return replace(chosen, method=name, k=k, notes=(*notes, *measured.notes, *chosen.notes))
+    alike = [NO_LABELS] if SELECTORS[name].defaults.get("point_weights") == "purity" else []
+    return replace(chosen, method=name, k=k, notes=(*alike, *fewer, *measured.notes, *chosen.notes))
 
 
 # ---------------------------------------------------------------- what was asked for
@@ -94,7 +96,8 @@ def _read_options(
     count = len(next(iter(views.values())))
     k = neighbour_count(count, budget) if k is None else check_range("neighbours", k, 1, count - 1, "the other points")
     given.pop("view", None)
-    return ALIASES.get(method, method), {name: views[name] for name in tried.weights}, Cover(**given), k
+    defaults = {option: value for option, value in SELECTORS[tried.method].defaults.items() if option not in NOT_HERE}
+    return tried.method, {name: views[name] for name in tried.weights}, Cover(**{**defaults, **given}), k
 
 
 def _split(count: int, least: int, parts: int, seed: int) -> tuple[list[Rows], list[str]]:

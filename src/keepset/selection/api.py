@@ -22,6 +22,7 @@ from .table import ALIASES, PER_POINT, SELECTORS, Entry
 from .targets import with_density, with_purity
 
 Generator = int | torch.Generator | None
+NO_LABELS = "there are no labels: every point counts alike"
 
 
 def select(
@@ -176,7 +177,7 @@ def _without_labels(entry: Entry, options: Mapping[str, Any]) -> tuple[dict[str,
     filled = entry.filled(options)
     if "point_weights" in options or entry.defaults.get("point_weights") != "purity":
         return filled, []
-    return {**filled, "point_weights": None}, ["there are no labels: every point counts alike"]
+    return {**filled, "point_weights": None}, [NO_LABELS]
 
 
 def _checked(method: str, options: Mapping[str, Any]) -> tuple[str, Entry]:

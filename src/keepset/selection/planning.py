@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..checks import check_range
+from ..checks import check_choice, check_range
 from . import tensor_cores
 from .geometry import cloud, distances
 from .kept import FIRST, UNIT, keeps, kept_bytes
@@ -33,9 +33,10 @@ COVERS = {
     "probcover": (True, True),
 }
 """Method -> (whether it is hard cover, whether it reads one view)."""
-FLOAT = 4  # bytes
+NUMBERS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+"""Type of a view's numbers -> bytes of one. What is smaller than float32 is computed in float32."""
 PICK = 0.003  # seconds that a streamed pick takes beside its values
-BLOCKS = 2**26  # bytes of the blocks of a streamed search
+BLOCKS = 2**24  # numbers in the blocks of a streamed search
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,22 @@ class Plan:
     device: str
     kept: int = 0
     """Bytes of the similarities that a streamed search keeps, in sixteen bits."""
+    dtype: str = "float32"
+    """What is computed in: float64 where a view that is read is of float64, else float32."""
 
     def __str__(self) -> str:
         keeps = f", {in_words(self.kept)} of similarities kept in 16 bits" if self.kept else ""
+        place = self.device if self.dtype == "float32" else f"{self.device} in {self.dtype}"
         lines = [
-            f"{self.method}, {self.budget:,} of {self.points:,} points on {self.device}: {_WORDS[self.way]}{keeps}",
+            f"{self.method}, {self.budget:,} of {self.points:,} points on {place}: {_WORDS[self.way]}{keeps}",
             f"memory   {in_words(self.bytes)} beside the views ({in_words(self.free)} free); "
             f"the matrix of all distances would be {in_words(self.matrix)}",
             f"time     about {_duration(self.seconds)}",
         ]
+        if self.dtype == "float64":
+            lines.append(
+                "smaller: with all views in float32, half of that, and less time; a single one in float64 decides"
+            )
         if self.way == "distributed":
             lines.append("the points do not fit here: keepset select --engine ray, or fewer points")
         elif self.way == "streamed" and self.seconds > 600:
@@ -93,9 +101,11 @@ def plan(
     search: str = "exact",
     epsilon: float = 0.1,
     fusion: str = "sum-then-max",
+    dtype: Any = "float32",
 ) -> Plan:
     """What choosing `budget` of `count` points would take; dimensions: the columns of each view.
 
+    dtype: of the views' numbers, one for all or one for each; where one is float64, all is computed in float64.
     Nothing is selected; what one block of distances takes on this machine is measured, in a fraction of a second.
 
     >>> plan(1_000_000, [512, 768], budget=100).matrix
@@ -107,22 +117,51 @@ def plan(
     if method not in list(COVERS):
         raise ValueError(f"method must be a cover method ({', '.join(COVERS)}), got {method!r}; others need no plan")
     hard, single = COVERS[method]
-    given = _listed(dimensions)[: 1 if single else None]
-    sizes = [check_range("dimensions", size, 1, 2**31, "columns of a view") for size in given]
+    given = _listed(dimensions)
+    dtypes = _dtypes(dtype, len(given))[: 1 if single else None]
+    sizes = [check_range("dimensions", size, 1, 2**31, "columns of a view") for size in given[: len(dtypes)]]
     if not sizes:
         raise ValueError("dimensions must name at least one view's columns, got none")
+    pool = _Pool(count, sizes, dtypes)
     cover = Cover(memory=memory, search=search, epsilon=epsilon, fusion=fusion)
     place = _place(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     free = free_bytes(place)
-    matrix = matrix_bytes(count, len(sizes), FLOAT, hard=hard, separate=fusion == "max-then-sum")
-    way, needed = _way(count, sizes, cover, matrix, free, place)
+    matrix = matrix_bytes(count, len(sizes), pool.number, hard=hard, separate=fusion == "max-then-sum")
+    way, needed = _way(pool, cover, matrix, free, place)
     kept = 0
     if way == "streamed" and place.type == "cpu" and not hard:
         kernels = len(sizes) if fusion == "max-then-sum" else 1
-        if keeps(count, kernels, FLOAT * count * sum(sizes), memory, free):
+        if keeps(count, kernels, pool.number * count * sum(sizes), memory, free):
             kept = kept_bytes(count, kernels)
-    seconds = _seconds(way, count, sizes, budget, cover, hard, place, kept)
-    return Plan(way, needed + kept, seconds, matrix, free, count, budget, method, place.type, kept)
+    seconds = _seconds(way, pool, budget, cover, hard, place, kept)
+    return Plan(way, needed + kept, seconds, matrix, free, count, budget, method, place.type, kept, pool.dtype)
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """The points, in the views that are read."""
+
+    count: int
+    sizes: Sequence[int]
+    dtypes: Sequence[str]
+
+    @property
+    def dtype(self) -> str:
+        """What is computed in."""
+        return "float64" if "float64" in self.dtypes else "float32"
+
+    @property
+    def number(self) -> int:
+        """Bytes of a number in that."""
+        return NUMBERS[self.dtype]
+
+    @property
+    def converted(self) -> int:
+        """Bytes of copies in another type: what is smaller than float32 is brought to it, and from there to float64."""
+        narrow = [size for size, dtype in zip(self.sizes, self.dtypes, strict=True) if NUMBERS[dtype] == 2]
+        single = [size for size, dtype in zip(self.sizes, self.dtypes, strict=True) if dtype != "float64"]
+        widened = sum(single) if self.dtype == "float64" else 0
+        return self.count * (NUMBERS["float32"] * sum(narrow) + NUMBERS["float64"] * widened)
 
 
 def _listed(dimensions: Any) -> list[Any]:
@@ -132,6 +171,17 @@ def _listed(dimensions: Any) -> list[Any]:
         return [dimensions]
 
 
+def _dtypes(given: Any, views: int) -> list[str]:
+    """The name of the type of each view's numbers, from names or types of numpy or torch."""
+    listed = list(given) if isinstance(given, (list, tuple)) else [given] * views
+    if len(listed) != views:
+        raise ValueError(f"dtype must be one for all views or one for each of the {views}, got {len(listed)}")
+    names = [getattr(each, "name", getattr(each, "__name__", str(each).removeprefix("torch."))) for each in listed]
+    for name in names:
+        check_choice("dtype", name, NUMBERS)
+    return names
+
+
 def _place(device: Any) -> torch.device:
     try:
         return torch.empty(0, device=device).device
@@ -139,33 +189,33 @@ def _place(device: Any) -> torch.device:
         raise ValueError(f"device must be one that this machine has, such as cpu, got {device!r}") from None
 
 
-def _way(
-    count: int, sizes: Sequence[int], cover: Cover, matrix: int, free: int, place: torch.device
-) -> tuple[str, int]:
+def _way(pool: _Pool, cover: Cover, matrix: int, free: int, place: torch.device) -> tuple[str, int]:
     """The way that will be taken, and its bytes."""
+    count, sizes, number = pool.count, pool.sizes, pool.number
     limit = SHARE * free if isinstance(cover.memory, str) else cover.memory
     if cover.search == "exact" and matrix <= limit:
-        return "dense", matrix + FLOAT * count * max(sizes)
-    needed = FLOAT * count * (sum(sizes) + 16) + BLOCKS
-    if place.type == "cuda":  # one view in float32 beside what the tensor cores read of all, and distances of some rows
-        needed += FLOAT * (count * (max(sizes) + STEP * len(sizes)) + min(WRITTEN, count**2))
+        return "dense", matrix + pool.converted + number * count * max(sizes)
+    needed = pool.converted + number * (count * (sum(sizes) + 16) + BLOCKS)
+    if place.type == "cuda" and pool.dtype == "float32":
+        # one view beside what the tensor cores read of all, and distances of some rows
+        needed += number * (count * (max(sizes) + STEP * len(sizes)) + min(WRITTEN, count**2))
     if needed > free:
         return "distributed", needed
     return ("stochastic" if cover.search == "stochastic" else "streamed"), needed
 
 
-def _seconds(
-    way: str, count: int, sizes: Sequence[int], budget: int, cover: Cover, hard: bool, device: torch.device, kept: int
-) -> float:
+def _seconds(way: str, pool: _Pool, budget: int, cover: Cover, hard: bool, device: torch.device, kept: int) -> float:
+    count, sizes, dtype = pool.count, pool.sizes, pool.dtype
     near = neighbour_count(count, budget) if count > 1 else 0
     rows = count if count <= EXACT or device.type != "cpu" or way == "dense" else 2 * SAMPLED
-    values = sum(value_seconds(size, device.type) for size in sizes)  # of one similarity in all views
+    values = sum(value_seconds(size, device.type, dtype) for size in sizes)  # of one similarity in all views
     scales = count * rows * 0.5 * values  # the bandwidth
     if hard or len(sizes) > 1:  # radius or weights
-        looked = min(rows, 2 * near) if device.type == "cuda" and way != "dense" else rows
-        scales += count * (rows * values + looked * len(sizes) * neighbour_seconds(near, device.type))
+        looked = min(rows, 2 * near) if device.type == "cuda" and way != "dense" and dtype == "float32" else rows
+        scales += count * (rows * values + looked * len(sizes) * neighbour_seconds(near, device.type, dtype))
     if way == "dense":
-        return scales + count * count * 0.5 * values + 2e-10 * count * count * math.log1p(budget)
+        read = 5e-11 * pool.number * count * count * math.log1p(budget)
+        return scales + count * count * 0.5 * values + read
     if hard:
         return scales + 2 * count * count * values
     if way == "stochastic":
@@ -190,10 +240,10 @@ def kept_passes(budget: int, count: int) -> tuple[float, float]:
 
 
 @functools.lru_cache
-def value_seconds(size: int, device: str) -> float:
+def value_seconds(size: int, device: str, dtype: str = "float32") -> float:
     """Seconds for one similarity of points of `size` columns, from a block of them."""
     rows, columns = (512, 1024) if device == "cpu" else (8192, 16384)
-    view = torch.randn(columns, size, generator=torch.Generator().manual_seed(0)).to(device)
+    view = torch.randn(columns, size, generator=torch.Generator().manual_seed(0)).to(device, getattr(torch, dtype))
     similar = kernel("rbf", "cosine", 0.5)
     if tensor_cores.usable([view]):
         split = tensor_cores.split([view])
@@ -219,10 +269,10 @@ def kept_seconds() -> float:
 
 
 @functools.lru_cache
-def neighbour_seconds(k: int, device: str) -> float:
+def neighbour_seconds(k: int, device: str, dtype: str = "float32") -> float:
     """Seconds, for each distance looked at, to find the k nearest of a point."""
     columns = max(2048, 4 * k)
-    distance = torch.rand(64, columns, generator=torch.Generator().manual_seed(0)).to(device)
+    distance = torch.rand(64, columns, generator=torch.Generator().manual_seed(0)).to(device, getattr(torch, dtype))
     return _best(lambda: neighbours([distance], min(k, columns - 1), euclidean), device) / distance.numel()
 
 
