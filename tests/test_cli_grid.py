@@ -16,8 +16,8 @@ import pytest
 
 from keepset import cli
 from keepset.commands.grid import duration
-from keepset.experiment.claims import Claims
 from keepset.experiment.grid import read_grids
+from keepset.experiment.locks import Locks
 from keepset.experiment.results import RunFolder
 from keepset.experiment.run import run
 
@@ -116,7 +116,7 @@ def test_grid__broken_off_goes_on_and_lets_go_of_its_claims(call: Any, monkeypat
     monkeypatch.setattr(sys, "argv", ["keepset", "grid", "grid.toml", "--workers", "1"])
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         cli.main()
-    assert all(Claims("runs").free(each.name) for each in read_grids(["grid.toml"]).runs)
+    assert all(Locks("runs").free(each.name) for each in read_grids(["grid.toml"]).runs)
 
 
 def broken_off(*_: Any) -> None:
@@ -218,7 +218,7 @@ def test_killed_twice__the_third_call_finishes_and_nothing_finished_is_run_again
         (tmp_path / "kill").write_text(str(len(seen) + 1))
         with started("--workers", workers) as process:
             assert process.wait(timeout=60) == -signal.SIGKILL
-        wait_until(lambda: all(Claims("runs").free(each.name) for each in planned), "a worker outlived its grid")
+        wait_until(lambda: all(Locks("runs").free(each.name) for each in planned), "a worker outlived its grid")
         assert seen.items() < finished(tmp_path).items()
         seen = finished(tmp_path)
     (tmp_path / "kill").unlink()

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from keepset.experiment import launch as launching
-from keepset.experiment.claims import Claims
 from keepset.experiment.engine_local import LocalCrew
 from keepset.experiment.engine_ray import RayCrew
 from keepset.experiment.engine_slurm import SlurmCrew
 from keepset.experiment.grid import Grid, read_grids
 from keepset.experiment.launch import How, drive, launch
+from keepset.experiment.locks import Locks
 from keepset.experiment.run import run
 from keepset.experiment.standing import Standing
 
@@ -144,7 +144,7 @@ def test_drive__a_finished_run_renews_its_patience(grid: Grid, tmp_path: Path) -
 
 
 def test_drive__starts_nobody_for_runs_that_others_do(grid: Grid, tmp_path: Path) -> None:
-    others = Claims(tmp_path)
+    others = Locks(tmp_path)
     for each in grid.runs:
         others.take(each.name)
     looks: list[int] = []

@@ -14,10 +14,10 @@ import pytest
 
 from keepset import cli
 from keepset.experiment import side_by_side
-from keepset.experiment.claims import Claims
 from keepset.experiment.config import RunConfig, hash_of, make_config, run_hash
 from keepset.experiment.grid import Planned, combinations, command_of, read_grids
 from keepset.experiment.launch import How, launch
+from keepset.experiment.locks import Locks
 from keepset.experiment.results import RunFolder
 from keepset.experiment.run import run
 from keepset.experiment.standing import Standing
@@ -211,11 +211,11 @@ def test_read_job__a_machine_on_which_it_is_another_run_is_refused() -> None:
         read_job(text)
 
 
-# ---------------------------------------------------------------- claims
+# ---------------------------------------------------------------- locks
 
 
-def test_claims__one_at_a_time() -> None:
-    first, second = Claims("runs"), Claims("runs")
+def test_locks__one_at_a_time() -> None:
+    first, second = Locks("runs"), Locks("runs")
     assert first.free("a")
     assert first.take("a")
     assert first.take("a"), "ours already"
@@ -229,18 +229,18 @@ def test_claims__one_at_a_time() -> None:
     assert first.free("b")
 
 
-def test_claims__a_killed_holder_lets_go() -> None:
-    code = "import time; from keepset.experiment.claims import Claims; claims = Claims('runs')"
-    code += "; print(claims.take('a'), flush=True); time.sleep(60)"
+def test_locks__a_killed_holder_lets_go() -> None:
+    code = "import time; from keepset.experiment.locks import Locks; locks = Locks('runs')"
+    code += "; print(locks.take('a'), flush=True); time.sleep(60)"
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "True\n"
-        held = not Claims("runs").take("a")
+        held = not Locks("runs").take("a")
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
     assert held
-    assert Claims("runs").take("a")
+    assert Locks("runs").take("a")
 
 
 # ---------------------------------------------------------------- work
@@ -292,7 +292,7 @@ def test_launch__a_result_that_was_cut_off_is_not_taken_for_one(left: int) -> No
 
 def test_work__what_another_has_is_left_to_it() -> None:
     runs = tiny()
-    other = Claims("runs")
+    other = Locks("runs")
     other.take(runs[1].name)
     work_on(Job(runs, Path("runs")))
     standing = Standing(runs, "runs")
@@ -307,13 +307,13 @@ def test_work__what_another_has_is_left_to_it() -> None:
 def test_work__claims_are_let_go_of_as_runs_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Held by a finished run they would add up, and a process may open only so many files."""
     most: list[int] = []
-    take = Claims.take
+    take = Locks.take
 
-    def counted(self: Claims, name: str) -> bool:
+    def counted(self: Locks, name: str) -> bool:
         most.append(len(self._held))
         return take(self, name)
 
-    monkeypatch.setattr(Claims, "take", counted)
+    monkeypatch.setattr(Locks, "take", counted)
     work_on(Job(tiny(), Path("runs"), 2))
     assert max(most) <= 1
 
@@ -321,31 +321,31 @@ def test_work__claims_are_let_go_of_as_runs_end(monkeypatch: pytest.MonkeyPatch)
 def test_work__failed_with_another_between_looking_and_claiming(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers of one grid do not both try it."""
     (planned,) = tiny("")
-    take = Claims.take
+    take = Locks.take
 
-    def late(self: Claims, name: str) -> bool:
+    def late(self: Locks, name: str) -> bool:
         write_error(Path("runs") / name, ValueError("theirs"))
         return take(self, name)
 
-    monkeypatch.setattr(Claims, "take", late)
+    monkeypatch.setattr(Locks, "take", late)
     work_on(Job([planned], Path("runs")))
     assert [path.name for path in (Path("runs") / planned.name).iterdir()] == ["error.txt"]
 
 
 def test_work__finished_by_another_between_looking_and_claiming(monkeypatch: pytest.MonkeyPatch) -> None:
     (planned,) = tiny("")
-    take, result = Claims.take, Path("runs") / planned.name / "result.json"
+    take, result = Locks.take, Path("runs") / planned.name / "result.json"
     ended: list[int] = []
 
-    def late(self: Claims, name: str) -> bool:
+    def late(self: Locks, name: str) -> bool:
         run(planned.config, "runs")
         ended.append(result.stat().st_ino)
         return take(self, name)
 
-    monkeypatch.setattr(Claims, "take", late)
+    monkeypatch.setattr(Locks, "take", late)
     work_on(Job([planned], Path("runs")))
     assert ended == [result.stat().st_ino], "not written again"
-    assert take(Claims("runs"), planned.name), "and let go of"
+    assert take(Locks("runs"), planned.name), "and let go of"
 
 
 def test_launch__a_failure_has_its_log_and_the_next_grid_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,7 +378,7 @@ def _failing_evaluate(world: Any, number: int) -> None:
 
 def test_launch__waits_for_what_another_grid_does_and_takes_it_up_if_that_dies() -> None:
     runs = tiny()
-    other = Claims("runs")
+    other = Locks("runs")
     other.take(runs[2].name)
     looks: list[int] = []
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .claims import Claims
 from .config import RunConfig, identity
 from .grid import Planned
+from .locks import Locks
 from .results import ERROR
 from .work import failed, finished
 
@@ -22,7 +22,7 @@ class Standing:
     """Looked at again and again; a run that was seen finished stays so."""
 
     def __init__(self, runs: Sequence[Planned], out: str | Path) -> None:
-        self.runs, self.out, self._claims = runs, Path(out), Claims(out)
+        self.runs, self.out, self._locks = runs, Path(out), Locks(out)
         self._done: set[str] = set()
         self._begin = time.perf_counter(), self.steps_done()
 
@@ -41,7 +41,7 @@ class Standing:
 
     def any_free(self) -> bool:
         """Whether a run that is left has nobody who does it."""
-        return any(self._claims.free(run.name) for run in self.left())
+        return any(self._locks.free(run.name) for run in self.left())
 
     def forget_failures(self) -> None:
         """A new grid tries again what failed in the one before."""

@@ -15,9 +15,9 @@ from typing import Any
 from ..data import DATASETS, data_folder
 from ..files import write_atomically
 from ..views.cache import cache_folder
-from .claims import Claims
 from .config import RunConfig, make_config, plain_values, run_hash
 from .grid import Planned
+from .locks import Locks
 from .results import ERROR, RunFolder
 from .side_by_side import Failure, Pace, SideBySide, Watcher
 
@@ -93,17 +93,17 @@ def work(text: str, place: int = 0, places: int = 1) -> None:
 
 def work_on(job: Job, observer: Observer | None = None) -> None:
     """Do all runs that are neither finished, nor failed, nor another's."""
-    claims = Claims(job.out)
+    locks = Locks(job.out)
     try:
-        while _pass(job, claims, observer or Observer()):
+        while _pass(job, locks, observer or Observer()):
             pass  # what another had and let go of may be free by now
     finally:
-        claims.let_go_all()
+        locks.let_go_all()
 
 
-def _pass(job: Job, claims: Claims, observer: Observer) -> bool:
+def _pass(job: Job, locks: Locks, observer: Observer) -> bool:
     """Once through the list; whether there was anything to do."""
-    group = Claiming(job, claims, observer)
+    group = Claiming(job, locks, observer)
     group.run(None if job.side_by_side == "auto" else int(job.side_by_side))
     return bool(group.results)
 
@@ -111,10 +111,10 @@ def _pass(job: Job, claims: Claims, observer: Observer) -> bool:
 class Claiming(SideBySide):
     """Runs side by side, each claimed before it begins and let go of when it has ended."""
 
-    def __init__(self, job: Job, claims: Claims, observer: Observer) -> None:
+    def __init__(self, job: Job, locks: Locks, observer: Observer) -> None:
         configs = [each.config for each in job.runs]
         super().__init__(configs, job.out, False, observer.watch, observer.on_pace, None)
-        self.claims, self.names = claims, [each.name for each in job.runs]
+        self.locks, self.names = locks, [each.name for each in job.runs]
         self.noted: set[int] = set()  # whose end is written down
 
     def _start(self, limit: int) -> None:
@@ -133,10 +133,10 @@ class Claiming(SideBySide):
 
     def _takes(self, name: str) -> bool:
         """Whether it is ours to do. Once claimed it is looked at again: another may just have ended it."""
-        if self._over(name) or not self.claims.take(name):
+        if self._over(name) or not self.locks.take(name):
             return False
         if self._over(name):
-            self.claims.let_go(name)
+            self.locks.let_go(name)
             return False
         return True
 
@@ -153,7 +153,7 @@ class Claiming(SideBySide):
             outcome, folder = self.results[number], self.out / self.names[number]
             if isinstance(outcome, Failure):
                 write_error(folder, outcome.error)
-            self.claims.let_go(self.names[number])
+            self.locks.let_go(self.names[number])
 
 
 def write_error(folder: Path, error: BaseException) -> None:

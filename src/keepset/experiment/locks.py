@@ -9,7 +9,7 @@ from filelock import FileLock, Timeout
 FOLDER = ".claims"
 
 
-class Claims:
+class Locks:
     """The runs of a folder that this process has taken."""
 
     def __init__(self, out: str | Path) -> None:
