@@ -436,7 +436,7 @@ def test_command__unfinished_runs_and_copies_are_told(call: Any) -> None:
     code, out, err = call("runs", "more", "--paper", "-o", "a.svg")
     assert code == 0
     assert out.startswith("8 runs")
-    assert "not finished: runs/begun" in err
+    assert "1 unfinished (such as runs/begun)" in err
     assert "1 of the runs are there twice" in err
     assert "the paper prints nothing" in err
 
@@ -471,4 +471,4 @@ def test_command__an_empty_folder_is_told(call: Any) -> None:
     Path("empty").mkdir()
     code, _, err = call("empty", "-o", "a.png")
     assert code == 2
-    assert "no finished run in empty" in err
+    assert "no finished runs in empty" in err

@@ -9,6 +9,7 @@ import struct
 import sys
 import tempfile
 import tokenize
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -83,6 +84,15 @@ def system_cache() -> Path:
 
 
 # ---------------------------------------------------------------- arrays
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no TOML: {error}") from None
 
 
 def read_array(spec: str | Path) -> tuple[str, Array]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .arguments import listed
 from .console import say, warn
+from .stored import conditions, finished_runs
 
 if TYPE_CHECKING:
     from ..report.stored import Record
@@ -100,25 +100,14 @@ def _figure(records: Sequence[Record], kind: str, metric: str, line: str, paper:
 
 
 def _records(folders: Sequence[Path], where: Sequence[str]) -> list[Record]:
-    """The finished runs that are like `where`; what was passed over is said."""
+    """The finished runs that are like `where`."""
     from ..report.axes import chosen
-    from ..report.stored import field_name, known_fields, read_records
+    from ..report.stored import field_name, known_fields
 
-    found = read_records(folders)
-    for what, passed in (("not finished", found.unfinished), ("damaged", found.damaged)):
-        if passed:
-            more = f" and {len(passed) - 1} more" if len(passed) > 1 else ""
-            warn(f"left out, being {what}: {passed[0]}{more}")
-    if not found.records:
-        named = ", ".join(map(str, folders))
-        raise ValueError(f"there is no finished run in {named}; make some with keepset run --out FOLDER")
-    wanted: dict[str, list[str]] = {}
-    for text in where:
-        name, equals, values = text.partition("=")
-        if not equals:
-            raise ValueError(f"--where must be field=value, got {text!r}")
-        wanted.setdefault(field_name(name, known_fields(found.records)), []).extend(listed(values) or [])
-    records = chosen(found.records, wanted)
+    wanted = conditions(where)
+    records = finished_runs(folders)
+    known = known_fields(records)
+    records = chosen(records, {field_name(name, known): values for name, values in wanted.items()})
     if not records:
         raise ValueError("no run has all that --where asks for; ask for less")
     return records

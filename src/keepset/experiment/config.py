@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 
 from ..checks import check_choice, check_range, nearest_name
 from ..data import DataSettings, content
+from ..files import read_toml
 from ..learning import LearnerSettings, learner
 from ..learning.learner import unused_settings
 from ..learning.models import MODELS
@@ -230,7 +230,7 @@ def make_config(
         check_choice("preset", preset, PRESETS)
         plain = _merged(plain, PRESETS[preset])
     if file is not None:
-        plain = _merged(plain, _read_toml(Path(file)))
+        plain = _merged(plain, read_toml(Path(file)))
     plain = _merged(plain, flags or {})
     plain = _merged(_view_preset(plain.pop("view_preset", "auto"), plain), plain)
     entry = SELECTORS.get(str(plain.get("selector")))
@@ -266,15 +266,6 @@ def _in_words(error: Mapping[str, Any]) -> str:
         return str(error["msg"]).removeprefix("Value error, ")
     place = ".".join(str(part) for part in error["loc"] if part not in ("int", "str") and "[" not in str(part))
     return f"{place}: {error['msg']}, got {error['input']!r}"
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no TOML: {error}") from None
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..data import DATASETS, DataSettings, class_order, load, split, split_classes
+from ..files import read_toml
 from ..learning import learner
-from .config import RunConfig, _merged, _read_toml, _refuse_unknown, make_config, plain_values, run_hash
+from .config import RunConfig, _merged, _refuse_unknown, make_config, plain_values, run_hash
 
 # classes and training images a class, so that a grid can be counted where the data do not lie
 SIZES: Mapping[str, tuple[int, int]] = {"cifar100": (100, 500), "tinyimagenet": (200, 500)}
@@ -56,7 +57,7 @@ def read_grids(files: Sequence[str | Path], preset: str | None = None, flags: Ma
 
 
 def _configs(file: Path, preset: str | None, flags: Mapping[str, Any], slurm: dict[str, Any]) -> Iterator[RunConfig]:
-    plain = _read_toml(file)
+    plain = read_toml(file)
     _refuse_unknown(plain, [*(entry.name for entry in fields(RunConfig)), "view_preset", "grid", "slurm"], "")
     slurm.update(_table("slurm", plain.pop("slurm", {})))
     blocks = plain.pop("grid", {})
