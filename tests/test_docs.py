@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("selectors/*.md")])
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
+ON_RESULTS = r"keepset\s+(?:table|plot|claims\s+experiments/claims/\w+\.toml)\s+experiments/results"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -83,9 +84,9 @@ def test_shell_blocks_run_one_after_the_other(tmp_path: Path, monkeypatch: pytes
 
 
 def on_stored_results() -> list[str]:
-    """Every table and picture of the stored runs that a page tells the command of, in a block or in a sentence."""
-    whole = re.compile(r"keepset (?:table|plot) experiments/results(?:[^`\n#\\]|\\\n)*")
-    within = re.compile(r"(?<!`)`(keepset\s+(?:table|plot)\s+experiments/results[^`]*)`")
+    """Every table, picture and verdict of the stored runs that a page tells the command of, in a block or in a sentence."""
+    whole = re.compile(rf"{ON_RESULTS}(?:[^`\n#\\]|\\\n)*")
+    within = re.compile(rf"(?<!`)`({ON_RESULTS}[^`]*)`")
     found = []
     for page in PAGES:
         text = page.read_text(encoding="utf-8")

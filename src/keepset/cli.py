@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .commands.cache import cache
+from .commands.claims import claims
 from .commands.console import say, warn
 from .commands.data import data
 from .commands.encode import encode
@@ -29,6 +30,7 @@ app.command("run")(run)
 app.command("grid")(grid)
 app.command("show")(show)
 app.command("table")(table)
+app.command("claims")(claims)
 app.command("views")(views)
 app.command("plot")(plot)
 app.command("gallery")(gallery)

@@ -87,7 +87,12 @@ def caption(table: Table) -> str:
 
 def settings_told(table: Table) -> list[str]:
     """What is the same everywhere, in words."""
-    return [said(name, value) for name, value in table.shared.items() if _telling(name, value)]
+    return in_words(table.shared)
+
+
+def in_words(settings: Mapping[str, Value]) -> list[str]:
+    """All but what goes without saying."""
+    return [said(name, value) for name, value in settings.items() if _telling(name, value)]
 
 
 def said(name: str, value: Value) -> str:
@@ -126,19 +131,23 @@ def _with_error(mean: float, error: float, digits: int) -> str:
     return f"{mean:.{digits}f}" + ("" if math.isnan(error) else f" ± {error:.{digits}f}")
 
 
-def _signed(value: float, digits: int) -> str:
+def signed(value: float, digits: int) -> str:
     if math.isnan(value):
         return MISSING
     text = f"{value:+.{digits}f}"
     return text.replace("-", "−") if float(text) else text[1:]  # nothing has no sign
 
 
+def interval_text(test: Paired, digits: int) -> str:
+    return f"{signed(test.low, digits)} to {signed(test.high, digits)}"
+
+
 def _test_texts(test: Paired, digits: int) -> tuple[str, ...]:
     if math.isnan(test.low):
-        return _signed(test.difference, digits), MISSING, MISSING, str(test.pairs)
-    interval = f"{_signed(test.low, digits)} to {_signed(test.high, digits)}"
+        return signed(test.difference, digits), MISSING, MISSING, str(test.pairs)
+    interval = interval_text(test, digits)
     p = MISSING if math.isnan(test.p) else "< 0.001" if test.p < 0.001 else f"{test.p:.3f}"
-    return _signed(test.difference, digits), interval, p, str(test.pairs)
+    return signed(test.difference, digits), interval, p, str(test.pairs)
 
 
 def _varying_notes(table: Table) -> list[str]:
@@ -168,7 +177,7 @@ def _paper_lines(table: Table, row: Key, cells: Sequence[Cell | None], digits: i
             continue
         mark = OTHER if departures(cell.fields) else ""
         figures.append(_with_error(found.mean, found.error, digits) + mark)
-        differences.append(_signed(in_errors(cell.mean, cell.error, found), 1) + mark)
+        differences.append(signed(in_errors(cell.mean, cell.error, found), 1) + mark)
     blank = ("",) * (len(row) - 1)
     return [Line((*blank, "paper"), tuple(figures)), Line((*blank, "in s.e."), tuple(differences))]
 

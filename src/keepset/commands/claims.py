@@ -1,0 +1,48 @@
+"""keepset claims: what stored results say to claims that a file lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .sheets import decimals, output_format, put_text, show_sheets
+from .stored import conditions, finished_runs
+
+Option = typer.Option
+
+
+def claims(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML with a table [[claim]] for each claim.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of runs, or of such folders.")],
+    where: Annotated[
+        list[str] | None, Option("--where", help="Only these runs: learner=er-ace; capacity=100,500; again for more.")
+    ] = None,
+    brief: Annotated[bool, Option("--brief", help="A line a claim, all its pairs together.")] = False,
+    format_: Annotated[str | None, Option("--format", help="terminal, markdown, latex or csv.")] = None,
+    digits: Annotated[int | None, Option(help="Decimals; if not given, 1 in a terminal and 2 elsewhere.")] = None,
+    output: Annotated[Path | None, Option("-o", "--output", help="Write .md, .tex or .csv.")] = None,
+) -> None:
+    """Hold stored results against claims: the runs of each are paired by seed, and the 95 % interval decides.
+
+    \b
+    Examples:
+      keepset claims experiments/claims/paper.toml runs
+      keepset claims experiments/claims/paper.toml runs --where learner=er-ace --where epochs=10
+      keepset claims mine.toml runs --brief -o claims.md
+    """
+    from ..report.axes import asked_for
+    from ..report.claims import read_claims
+    from ..report.evidence import evidence
+    from ..report.verdicts import brief_sheet, claim_sheets, claims_csv
+
+    kind = output_format(format_, output)
+    shown = decimals(digits, kind)
+    asked = read_claims(file)
+    records, _ = asked_for(finished_runs(folders), conditions(where or []))
+    found = evidence(asked, records)
+    if kind == "csv":
+        put_text(claims_csv(found), output)
+    else:
+        show_sheets([brief_sheet(found, shown)] if brief else claim_sheets(found, shown), kind, output)
