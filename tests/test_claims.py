@@ -283,7 +283,7 @@ def test_claims__in_the_terminal(call: Any) -> None:
 def test_claims__brief_and_where(call: Any) -> None:
     code, out, err = call("claims.toml", "runs", "--brief", "--where", "capacity=500", "--format", "markdown")
     assert (code, err) == (0, "")
-    assert "| 1. MERS is above random choice | holds | 3 | +6.01 (+5.99 to +6.04) | +8.97 |" in out
+    assert "| 1. MERS is above random choice | holds | 3 | **+6.01 (+5.99 to +6.04)** | +8.97 |" in out
 
 
 def test_claims__csv_has_a_line_for_each_place(call: Any) -> None:

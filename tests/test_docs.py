@@ -84,7 +84,7 @@ def test_shell_blocks_run_one_after_the_other(tmp_path: Path, monkeypatch: pytes
 
 
 def on_stored_results() -> list[str]:
-    """Every table, picture and verdict of the stored runs that a page tells the command of, in a block or in a sentence."""
+    """Every table, picture and verdict of the stored runs that a page tells the command of, in blocks and sentences."""
     whole = re.compile(rf"{ON_RESULTS}(?:[^`\n#\\]|\\\n)*")
     within = re.compile(rf"(?<!`)`({ON_RESULTS}[^`]*)`")
     found = []

@@ -7,12 +7,14 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 
-from .claims import NOT_SHOWN, NOT_TESTED, VERDICTS
+from .claims import DOES_NOT, HOLDS, VERDICTS
 from .evidence import PLACES, Evidence, Row
 from .paper import departures
 from .sheets import Line, Sheet, in_words, interval_text, said, signed
 from .statistics import Paired
 from .stored import ABSENT, Value, counted
+
+DECIDED = (HOLDS, DOES_NOT)
 
 
 def claim_sheets(found: Sequence[Evidence], digits: int = 1) -> list[Sheet]:
@@ -34,7 +36,8 @@ def brief_sheet(found: Sequence[Evidence], digits: int = 1) -> Sheet:
         ours = [_text(tests[name], digits) if name in tests else "" for name in metrics]
         theirs = [_printed(printed.get(name, math.nan), digits) for name in paper]
         cells = (each.sentence, str(len(each.together.pairs)), *ours, *theirs)
-        lines.append(Line((f"{number}. {each.claim.says}",), cells))
+        bold = frozenset(2 + place for place, name in enumerate(metrics) if each.verdicts.get(name) in DECIDED)
+        lines.append(Line((f"{number}. {each.claim.says}",), cells, bold))
     columns = [*(("verdict", "pairs", *metrics)), *(f"paper: {name}" for name in paper)]
     tally = _tally(found)
     return Sheet(tally.caption, ("claim",), tuple((name,) for name in columns), tuple(lines), tally.notes)
@@ -57,7 +60,7 @@ def _lines(name: str, row: Row, found: Evidence, digits: int) -> list[Line]:
     """Ours, and the paper's below it where it prints any; bold is what the interval decides."""
     tests = row.tests.items()
     verdicts = (found.claim.verdict(metric, test) for metric, test in tests)
-    decided = (place for place, verdict in enumerate(verdicts, start=1) if verdict not in (NOT_SHOWN, NOT_TESTED))
+    decided = (place for place, verdict in enumerate(verdicts, start=1) if verdict in DECIDED)
     ours = Line((name,), (str(len(row.pairs)), *(_text(test, digits) for _, test in tests)), frozenset(decided))
     if all(map(math.isnan, row.printed.values())):
         return [ours]

@@ -1,0 +1,34 @@
+"""Put below the commands of a page what they print: python docs/fill.py
+
+A fenced command that is followed by `<!-- prints -->` has its output from there to `<!-- end -->`.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PRINTED = re.compile(r"(^```\n(keepset [^`]+)```\n\n<!-- prints -->\n).*?(?=^<!-- end -->$)", re.MULTILINE | re.DOTALL)
+
+
+def filled(text: str) -> str:
+    return PRINTED.sub(lambda found: f"{found[1]}\n{printed(found[2])}\n", text)
+
+
+def printed(command: str) -> str:
+    words = shlex.split(command.replace("\\\n", " "))[1:]
+    done = subprocess.run(
+        [sys.executable, "-m", "keepset", *words], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip() + "\n"
+
+
+def pages() -> list[Path]:
+    return [page for page in ROOT.glob("*.md") if PRINTED.search(page.read_text(encoding="utf-8"))]
+
+
+if __name__ == "__main__":
+    for page in pages():
+        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
