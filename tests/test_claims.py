@@ -15,9 +15,11 @@ from keepset.experiment.config import identity
 from keepset.experiment.grid import read_grids
 from keepset.report.claims import DOES_NOT, HOLDS, NOT_SHOWN, NOT_TESTED, Claim, read_claims
 from keepset.report.evidence import Evidence, evidence
+from keepset.report.forest import draw_claims
 from keepset.report.paper import printed_result
 from keepset.report.statistics import paired_test
 from keepset.report.stored import Record, flat_settings
+from keepset.report.style import COLOURS, GREY
 from keepset.report.verdicts import brief_sheet, claim_sheets, claims_csv
 
 ROOT = Path(__file__).parent.parent
@@ -304,6 +306,8 @@ def test_claims__csv_has_a_line_for_each_place(call: Any) -> None:
         (["claims.toml", "runs", "--where", "capacity=7"], "no run has capacity '7'"),
         (["claims.toml", "runs", "--format", "html"], "unknown --format 'html'"),
         (["claims.toml", "runs", "-o", "claims.txt"], "--output must end in"),
+        (["claims.toml", "runs", "--brief", "-o", "claims.png"], "a picture has neither --format nor --brief"),
+        (["claims.toml", "runs", "-o", "missing/claims.png"], "missing"),
         (["claims.toml", "runs", "--digits", "9"], "--digits must be in 0..6"),
     ],
 )
@@ -322,3 +326,36 @@ def test_sheets__nothing_tested_yet() -> None:
     assert claims_csv(found).splitlines()[1:] == [
         "mers is better,mers less random," + "together," * 8 + "FAA,,,,,0,,not yet tested"
     ]
+
+
+def test_claims__drawn(call: Any) -> None:
+    code, out, err = call("claims.toml", "runs", "-o", "claims.svg")
+    assert (code, out, err) == (0, "1 claim drawn in claims.svg\n", "")
+    assert Path("claims.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_draw_claims__means_intervals_and_the_papers_in_the_verdicts_colour() -> None:
+    records = [
+        *runs([31.5, 32.5, 32], selector="mers", capacity=500),
+        *runs([30, 30, 30], selector="random", capacity=500),
+    ]
+    worse = Claim("random is better", BETTER.against, BETTER.of, ("FAA",))
+    alike = Claim("they are alike", BETTER.of, BETTER.against, ("AAA",), within=3)
+    untested = Claim("teal is better", {"variant": "teal"}, BETTER.of, ("FAA",))
+    found = evidence([BETTER, worse, alike, untested], records)
+    faa, aaa = draw_claims(found).axes
+    marks = [line for line in faa.get_lines() if line.get_marker() == "D"]
+    assert [float(line.get_xdata()[0]) for line in marks] == pytest.approx([2, -2])
+    assert [line.get_color() for line in marks] == [COLOURS[0], COLOURS[1]]
+    rings = [float(line.get_xdata()[0]) for line in faa.get_lines() if line.get_marker() == "o"]
+    assert rings == pytest.approx([45.26 - 36.29, 36.29 - 45.26])
+    bars = [
+        list(map(float, line.get_xdata()))
+        for line in aaa.get_lines()
+        if line.get_linewidth() > 2 and line.get_marker() == "None"
+    ]
+    reach = 4.302653 / 2 / math.sqrt(3)
+    assert bars == [[-3, 3], pytest.approx([2 - reach, 2 + reach], abs=1e-5)]
+    names = faa.get_yticklabels()
+    assert [name.get_text() for name in names] == [f"{i}. {each.claim.says}" for i, each in enumerate(found, 1)]
+    assert [name.get_color() for name in names] == ["black"] * 3 + [GREY]

@@ -7,12 +7,13 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 
+from .axes import same
 from .claims import DOES_NOT, HOLDS, VERDICTS
 from .evidence import PLACES, Evidence, Row
 from .paper import departures
 from .sheets import Line, Sheet, in_words, interval_text, said, signed
 from .statistics import Paired
-from .stored import ABSENT, Value, counted
+from .stored import ABSENT, Record, Value, counted
 
 DECIDED = (HOLDS, DOES_NOT)
 
@@ -76,6 +77,16 @@ def _printed(difference: float, digits: int) -> str:
     return "" if math.isnan(difference) else signed(difference, digits)
 
 
+def scope(found: Sequence[Evidence]) -> list[str]:
+    """What is the same in all runs, in words."""
+    runs = _runs(found)
+    return in_words({name: runs[0][name] for name in PLACES if same(runs, name)}) if runs else []
+
+
+def _runs(found: Sequence[Evidence]) -> list[Record]:
+    return [record for each in found for pair in each.together.pairs for record in pair]
+
+
 def _tally(found: Sequence[Evidence]) -> Sheet:
     """How many verdicts there are of each kind, and how all of it is to be read."""
     every = [verdict for each in found for verdict in each.verdicts.values()]
@@ -84,14 +95,10 @@ def _tally(found: Sequence[Evidence]) -> Sheet:
         "differences in percentage points with 95\u00a0% intervals, which take pairs as independent; a claim holds"
         " where the interval of all pairs together lies on its side, and does not where it lies on the other"
     ]
-    runs = [record.settings for each in found for pair in each.together.pairs for record in pair]
-    shared = (
-        {name: runs[0][name] for name in PLACES if all(each[name] == runs[0][name] for each in runs)} if runs else {}
-    )
-    if told := in_words(shared):
+    if told := scope(found):
         notes.insert(0, f"all of {', '.join(told)}")
     if any(not math.isnan(value) for each in found for value in each.together.printed.values()):
-        other = sorted({told for settings in runs for told in departures(settings)})
+        other = sorted({told for record in _runs(found) for told in departures(record.settings)})
         notes.append("paper: the difference of its means, over the pairs of which it prints both")
         notes += [f"another protocol than the paper's: {', '.join(other)}"] if other else []
     return Sheet(
