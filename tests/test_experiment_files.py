@@ -18,8 +18,8 @@ from keepset.views import ENCODERS
 from keepset.views.cache import Recipe
 
 ROOT = Path(__file__).parent.parent
-DIGITS = ROOT / "experiments" / "claims_digits.toml"
-FILES = sorted({*(ROOT / "experiments").glob("*.toml")} - {DIGITS})
+DIGITS, FULL_DIGITS = (ROOT / "experiments" / f"{stem}_digits.toml" for stem in ("claims", "full"))
+FILES = sorted({*(ROOT / "experiments").glob("*.toml")} - {DIGITS, FULL_DIGITS})
 COST = re.compile(r"^# ([\d,]+) runs of ([\d,]+) steps: ([\d,]+) steps in all; with --preset fast ([\d,]+)\.$", re.M)
 HOURS = re.compile(r"^# On one H200, eight side by side: ([\d.]+) GPU hours; with --preset fast ([\d.]+)\.$", re.M)
 # milliseconds a step of a run, by learner and by the side of an image, as docs/performance.md tells
@@ -149,6 +149,14 @@ def test_digits__begins_with_what_it_costs_and_has_thirty_seeds() -> None:
     assert {run.config.data.name for run in runs} == {"digits"}
 
 
+def test_digits__at_the_papers_length() -> None:
+    runs = read_grids([FULL_DIGITS]).runs
+    told = f"# {len(runs)} runs: {sum(run.steps for run in runs):,} steps in all, "
+    assert told in FULL_DIGITS.read_text(encoding="utf-8")
+    assert {(run.config.data.name, run.config.capacity, run.config.train.epochs) for run in runs} == {("digits", 20, 100)}
+    assert [run.config.seed for run in runs] == [*range(20)] * 4
+
+
 def test_digits__every_selector_and_one_thing_at_a_time() -> None:
     usual, selectors = make_config(flags={"data": {"name": "digits"}}), defaultdict(set)
     for run in read_grids([DIGITS], "fast", {"seed": 0}).runs:
@@ -237,7 +245,7 @@ def test_results__are_runs_of_these_files() -> None:
 def test_docs__name_every_file_and_no_other() -> None:
     text = (ROOT / "docs" / "grids.md").read_text(encoding="utf-8")
     told = set(re.findall(r"`(\w+_(?:cifar100|tinyimagenet|digits)\w*)`", text))
-    assert told == {file.stem for file in (*FILES, DIGITS)}
+    assert told == {file.stem for file in (*FILES, DIGITS, FULL_DIGITS)}
 
 
 def test_docs__the_grid_shown_expands(tmp_path: Path) -> None:
