@@ -153,7 +153,7 @@ def test_digits__at_the_papers_length() -> None:
     runs = read_grids([FULL_DIGITS]).runs
     told = f"# {len(runs)} runs: {sum(run.steps for run in runs):,} steps in all, "
     assert told in FULL_DIGITS.read_text(encoding="utf-8")
-    assert {(run.config.data.name, run.config.capacity, run.config.train.epochs) for run in runs} == {("digits", 20, 100)}
+    assert {(run.config.data.name, run.config.train.epochs) for run in runs} == {("digits", 100)}
     assert [run.config.seed for run in runs] == [*range(20)] * 4
 
 
