@@ -10,10 +10,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PRINTED = re.compile(r"(^```\n(keepset [^`]+)```\n\n<!-- prints -->\n).*?(?=^<!-- end -->$)", re.MULTILINE | re.DOTALL)
+PRINTED = re.compile(
+    r"(^```\n(keepset [^`]+)```\n\n<!-- prints -->\n)(?:(?!<!-- prints -->).)*?(?=^<!-- end -->$)",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def filled(text: str) -> str:
+    if not len(PRINTED.findall(text)) == text.count("<!-- prints -->") == text.count("<!-- end -->"):
+        raise ValueError("a <!-- prints --> without its command before or its <!-- end --> behind it")
     return PRINTED.sub(lambda found: f"{found[1]}\n{printed(found[2])}\n", text)
 
 

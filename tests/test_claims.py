@@ -18,7 +18,7 @@ from keepset.report.evidence import Evidence, evidence
 from keepset.report.forest import draw_claims
 from keepset.report.paper import printed_result
 from keepset.report.statistics import paired_test
-from keepset.report.stored import Record, flat_settings
+from keepset.report.stored import ABSENT, Record, flat_settings
 from keepset.report.style import COLOURS, GREY
 from keepset.report.verdicts import brief_sheet, claim_sheets, claims_csv
 
@@ -168,6 +168,40 @@ def test_evidence__the_papers_difference_over_the_pairs_of_which_it_prints_both(
     assert found.together.printed["FAA"] == pytest.approx((2 * by_capacity[500] + by_capacity[2000]) / 3)
 
 
+def test_evidence__without_a_selector_in_the_claim_it_is_the_same_on_both_sides() -> None:
+    claim = Claim("", {"capacity": 500}, {"capacity": 100}, ("FAA",))
+    records = [
+        *runs([40, 42], selector="random", capacity=500),
+        *runs([20, 21], selector="random", capacity=100),
+        *runs([30, 31], selector="herding", capacity=100),
+        *runs([25, 26], capacity=100, options={"weights": "equal"}),
+        *runs([45, 46], capacity=500),
+    ]
+    found = one(records, claim)
+    assert found.together.tests["FAA"].differences == pytest.approx((20, 21))
+    assert found.rows[0].place["capacity"] == ABSENT, "of which there are two"
+    more = [*records, *runs([50, 50], selector="herding", capacity=500)]
+    with pytest.raises(ValueError, match=r"its runs differ in selector \(random, herding\)"):
+        one(more, claim)
+
+
+def test_evidence__an_option_in_the_claim_leaves_the_others_as_they_are() -> None:
+    claim = Claim("", {"options.weights": "equal"}, {"options.weights": "printed"}, ("FAA",))
+    records = [
+        *runs([40, 42], options={"weights": "equal"}),
+        *runs([30, 31]),
+        *runs([20, 21], options={"bandwidth": 1.0}),
+        *runs([20, 21], selector="mers-probcover"),
+    ]
+    assert one(records, claim).together.tests["FAA"].differences == pytest.approx((10, 11))
+
+
+@pytest.mark.parametrize("where", [{"simclr.epoch": (50,)}, {"train.epoch": (50,)}, {"simclir.epochs": (50,)}])
+def test_evidence__a_misspelt_part_is_no_setting_that_runs_lack(where: dict[str, tuple[int]]) -> None:
+    with pytest.raises(ValueError, match="unknown field"):
+        one(runs([30]), Claim("", BETTER.of, BETTER.against, where=where))
+
+
 # ---------------------------------------------------------------- files
 
 
@@ -177,6 +211,18 @@ def write(path: Path, **entries: str) -> Path:
         "[[claim]]\n" + "".join(f"{name} = {value}\n" for name, value in given.items() if value), encoding="utf-8"
     )
     return path
+
+
+def test_read_claims__values_and_fields_as_runs_have_them(tmp_path: Path) -> None:
+    entries = {
+        "says": '"""two\nlines"""',
+        "of": '"mers-maxherding weights=equal bandwidth=1.0 metric=cosine"',
+        "where": "{ data.order = 42, train.epochs = 10, simclr.clip = false }",
+    }
+    (found,) = read_claims(write(tmp_path / "claims.toml", **entries))
+    assert found.says == "two lines"
+    assert found.of == {"variant": "mers bandwidth=1 weights=equal"}
+    assert found.where == {"order": (42,), "epochs": (10,), "simclr.clip": ("no",)}
 
 
 def test_read_claims__every_entry(tmp_path: Path) -> None:
@@ -204,6 +250,19 @@ def test_read_claims__every_entry(tmp_path: Path) -> None:
         ({"within": "-1"}, "within must be a positive number, got -1"),
         ({"where": '"FAA"'}, "where must be a table of fields and values, got 'FAA'"),
         ({"of": "["}, "is no TOML"),
+        ({"of": "[" * 5000}, "is no TOML"),
+        ({"of": '"mers-maxherding"', "against": '"mers"'}, "the same runs"),
+        ({"of": "{ capacity = 500 }", "against": '{ capacity = "500" }'}, "the same runs"),
+        ({"of": "{ }"}, "of must name at least one field"),
+        (
+            {"of": "{ learner = ['er'], variant = ['mers', 'random'] }"},
+            "of.variant must be one value, got ['mers', 'random']",
+        ),
+        ({"where": "{ epochs = 1979-05-27 }"}, "where.epochs must be a text, a number, true or false"),
+        ({"where": "{ epochs = [[10]] }"}, "where.epochs must be a text, a number, true or false"),
+        ({"of": '"mers metrc=euclidean"'}, "mers has no option 'metrc'; did you mean 'metric'?"),
+        ({"says": "3"}, "says must be the claim in words, got 3"),
+        ({"says": '" "'}, "says must be the claim in words"),
     ],
 )
 def test_read_claims__bad_files_are_told(entries: dict[str, str], message: str, tmp_path: Path) -> None:
@@ -307,7 +366,7 @@ def test_claims__csv_has_a_line_for_each_place(call: Any) -> None:
         (["claims.toml", "runs", "--format", "html"], "unknown --format 'html'"),
         (["claims.toml", "runs", "-o", "claims.txt"], "--output must end in"),
         (["claims.toml", "runs", "--brief", "-o", "claims.png"], "a picture has neither --format nor --brief"),
-        (["claims.toml", "runs", "-o", "missing/claims.png"], "missing"),
+        (["claims.toml", "runs", "-o", "missing/claims.png"], "the folder missing does not exist"),
         (["claims.toml", "runs", "--digits", "9"], "--digits must be in 0..6"),
     ],
 )
@@ -315,6 +374,18 @@ def test_claims__bad_input_ends_with_a_remedy(call: Any, arguments: list[str], m
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     assert message in err
+
+
+def test_claims__brief_csv_is_of_all_together(call: Any) -> None:
+    out = call("claims.toml", "runs", "--brief", "--format", "csv")[1]
+    assert [line["capacity"] for line in csv.DictReader(out.splitlines())] == ["together"]
+
+
+def test_claims__a_field_that_the_chosen_runs_lack_is_known_by_the_others(call: Any, tmp_path: Path) -> None:
+    write(tmp_path / "claims.toml", of='"random"', against='"herding"', where='{ weights = "printed" }')
+    code, out, _ = call("claims.toml", "runs", "--where", "selector=random")
+    assert code == 0
+    assert "not yet tested" in out
 
 
 def test_sheets__nothing_tested_yet() -> None:
@@ -356,6 +427,7 @@ def test_draw_claims__means_intervals_and_the_papers_in_the_verdicts_colour() ->
     ]
     reach = 4.302653 / 2 / math.sqrt(3)
     assert bars == [[-3, 3], pytest.approx([2 - reach, 2 + reach], abs=1e-5)]
+    assert not faa.get_yticklabels()[0].get_parse_math(), "a price of $5 is no formula"
     names = faa.get_yticklabels()
     assert [name.get_text() for name in names] == [f"{i}. {each.claim.says}" for i, each in enumerate(found, 1)]
     assert [name.get_color() for name in names] == ["black"] * 3 + [GREY]

@@ -40,7 +40,7 @@ def claims(
     from ..report.claims import read_claims
     from ..report.evidence import evidence
     from ..report.forest import draw_claims
-    from ..report.stored import counted
+    from ..report.stored import counted, known_fields
     from ..report.style import ENDINGS, check_picture, save
     from ..report.verdicts import brief_sheet, claim_sheets, claims_csv
 
@@ -55,12 +55,13 @@ def claims(
         kind = output_format(format_, output)
     shown = decimals(digits, kind)
     asked = read_claims(file)
-    records, _ = asked_for(finished_runs(folders), conditions(where or []))
-    found = evidence(asked, records)
+    every = finished_runs(folders)
+    records, _ = asked_for(every, conditions(where or []))
+    found = evidence(asked, records, known_fields(every))
     if output is not None and kind == "picture":
         save(draw_claims(found), output)
         say(f"{counted(len(found), 'claim')} drawn in {output}")
     elif kind == "csv":
-        put_text(claims_csv(found), output)
+        put_text(claims_csv(found, brief), output)
     else:
         show_sheets([brief_sheet(found, shown)] if brief else claim_sheets(found, shown), kind, output)

@@ -68,7 +68,7 @@ def comparable(field: str, value: Value) -> Value:
     """A value as it was stored or typed, so that `1`, 1 and 1.0 are one, and an alias is the selector it names."""
     try:
         return float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         if value == "-":
             return ABSENT
         return ALIASES.get(str(value), value) if field in SELECTED else value

@@ -10,11 +10,10 @@ from typing import Any
 from ..checks import nearest_name, positive_number
 from ..files import read_toml
 from ..metrics import NAMES
-from ..selection.table import ALIASES, SELECTORS
-from .axes import SELECTED
+from .axes import SELECTED, comparable
 from .sheets import said
 from .statistics import Paired
-from .stored import Value
+from .stored import SHORT, Value, plain_value, variant_name
 from .tables import LOWER_IS_BETTER, metric_name
 
 HOLDS, DOES_NOT, NOT_SHOWN, NOT_TESTED = "holds", "does not hold", "not shown", "not yet tested"
@@ -83,46 +82,50 @@ def _claim(plain: Mapping[str, Any]) -> Claim:
     for name in ("says", "of", "against"):
         if name not in plain:
             raise ValueError(f"{name} is missing")
+    if not isinstance(plain["says"], str) or not plain["says"].strip():
+        raise ValueError(f"says must be the claim in words, got {plain['says']!r}")
     metrics = plain.get("metrics", Claim.metrics)
     if not isinstance(metrics, (list, tuple)) or not metrics or not all(isinstance(name, str) for name in metrics):
         raise ValueError(f"metrics must be a list of {', '.join(NAMES)}, got {metrics!r}")
     of, against = _runs("of", plain["of"]), _runs("against", plain["against"])
-    if of == against:
-        raise ValueError("of and against are the same runs; let them differ in something")
     if sorted(of) != sorted(against):
         told = f"of {', '.join(of)} and against {', '.join(against)}"
         raise ValueError(f"of and against must name the same fields, got {told}")
+    if all(comparable(name, of[name]) == comparable(name, against[name]) for name in of):
+        raise ValueError("of and against are the same runs; let them differ in something")
     return Claim(
-        says=str(plain["says"]),
+        says=" ".join(plain["says"].split()),
         of=of,
         against=against,
         metrics=tuple(dict.fromkeys(map(metric_name, metrics))),
-        where={
-            n: tuple(v if isinstance(v, list) else [v]) for n, v in _fields("where", plain.get("where", {})).items()
-        },
+        where=_fields("where", plain.get("where", {})),
         within=positive_number("within", plain["within"]) if "within" in plain else None,
     )
 
 
 def _runs(name: str, given: Any) -> Mapping[str, Value]:
-    """A variant of a selector, or several fields."""
-    found = {"variant": given} if isinstance(given, str) else _fields(name, given)
-    for place in SELECTED:
-        method = str(found.get(place, "random")).partition(" ")[0]
-        if ":" not in method and method not in (
-            *SELECTORS,
-            *ALIASES,
-        ):  # else with a view, or a function of the caller's
-            raise ValueError(f"unknown selector {method!r}; {nearest_name(method, SELECTORS)}")
+    """A variant of a selector, or several fields with a value each."""
+    found = {}
+    for field_of, values in _fields(name, {"variant": given} if isinstance(given, str) else given).items():
+        if len(values) != 1:
+            raise ValueError(f"{name}.{field_of} must be one value, got {list(values)}; where takes lists")
+        found[field_of] = variant_name(str(values[0])) if field_of in SELECTED else values[0]
+    if not found:
+        raise ValueError(f"{name} must name at least one field")
     return found
 
 
-def _fields(name: str, given: Any) -> dict[str, Any]:
-    """`"simclr.epochs" = 50` written with or without quotes is the same."""
+def _fields(place: str, given: Any) -> dict[str, tuple[Value, ...]]:
+    """Fields and their values; `"simclr.epochs" = 50` written with or without quotes is the same."""
     if not isinstance(given, Mapping):
-        raise ValueError(f"{name} must be a table of fields and values, got {given!r}")
-    found: dict[str, Any] = {}
+        raise ValueError(f"{place} must be a table of fields and values, got {given!r}")
+    found: dict[str, tuple[Value, ...]] = {}
     for key, value in given.items():
-        inner = _fields(key, value) if isinstance(value, Mapping) else {"": value}
-        found |= {f"{key}.{part}".rstrip("."): each for part, each in inner.items()}
-    return found
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{inner}": values for inner, values in _fields(f"{place}.{key}", value).items()}
+            continue
+        values = value if isinstance(value, list) else [value]
+        if not values or not all(isinstance(each, (str, int, float)) for each in values):
+            raise ValueError(f"{place}.{key} must be a text, a number, true or false, got {value!r}")
+        found[key] = tuple(map(plain_value, values))
+    return {SHORT.get(name, name): values for name, values in found.items()}

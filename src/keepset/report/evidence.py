@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .axes import DERIVED, comparable, in_order, of_selection
+from .axes import DERIVED, SELECTED, comparable, in_order, of_selection
 from .claims import VERDICTS, Claim
 from .paper import printed_result
 from .statistics import Paired, paired_test
@@ -14,6 +14,8 @@ from .stored import ABSENT, Record, Value, field_name, known_fields
 
 PLACES = ("dataset", "learner", "order", "capacity", "episodes", "epochs", "width", "quota")
 """What rows are told apart by."""
+PARTS = ("options", "learning", "simclr", "vicreg", "dinov2")
+"""Of a run's settings, those that not every run has."""
 Pair = tuple[Record, Record]
 
 
@@ -64,15 +66,15 @@ def listed(words: Sequence[str]) -> str:
 # ---------------------------------------------------------------- rows
 
 
-def evidence(claims: Iterable[Claim], records: Sequence[Record]) -> list[Evidence]:
-    """What the runs say to each claim. A field of a part that none of them has means that none is meant."""
-    known = known_fields(records)
+def evidence(claims: Iterable[Claim], records: Sequence[Record], known: Sequence[str] | None = None) -> list[Evidence]:
+    """What the runs say to each claim; known: fields that there are, if these are chosen from more runs."""
+    known = known_fields(records) if known is None else known
     return [_of_claim(claim, records, known) for claim in claims]
 
 
 def _of_claim(claim: Claim, records: Sequence[Record], known: Sequence[str]) -> Evidence:
     try:
-        found = _by_place(_partners(claim, records, known))
+        found = _by_place(_partners(claim, records, known), claim.of)
     except ValueError as error:
         raise ValueError(f"claim {claim.says!r}: {error}") from None
     keys = in_order(found, PLACES, {})
@@ -120,11 +122,13 @@ def _pairs(partners: Partners) -> list[Pair]:
     return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
 
 
-def _by_place(partners: Iterable[Partners]) -> dict[tuple[Value, ...], Partners]:
-    """Refused where there are several in one place: they would be averaged unawares, or count twice."""
+def _by_place(partners: Iterable[Partners], named: Iterable[str]) -> dict[tuple[Value, ...], Partners]:
+    """Refused where there are several in one place: they would be averaged unawares, or count twice. What a claim names
+    is no place of its pairs."""
     found: dict[tuple[Value, ...], Partners] = {}
     for both in partners:
-        first = found.setdefault(tuple(both[0].settings.get(name, ABSENT) for name in PLACES), both)
+        settings = {**both[0].settings, **dict.fromkeys(named, ABSENT)}
+        first = found.setdefault(tuple(settings.get(name, ABSENT) for name in PLACES), both)
         if first is not both:
             told = [each for place in (0, 1) for each in _differences(first[place].settings, both[place].settings)]
             raise ValueError(f"its runs differ in {', '.join(dict.fromkeys(told))}; choose among them with where")
@@ -133,13 +137,19 @@ def _by_place(partners: Iterable[Partners]) -> dict[tuple[Value, ...], Partners]
 
 def _differences(one: Mapping[str, Value], other: Mapping[str, Value]) -> list[str]:
     pairs = {name: (one.get(name, ABSENT), other.get(name, ABSENT)) for name in sorted(one.keys() | other.keys())}
-    return [f"{name} ({a}, {b})" for name, (a, b) in pairs.items() if a != b and name not in DERIVED]
+    differing = {name: both for name, both in pairs.items() if both[0] != both[1] and name not in DERIVED}
+    if one["selector"] != other["selector"]:  # whose options are others too
+        differing = {"selector": pairs["selector"]}
+    return [f"{name} ({a}, {b})" for name, (a, b) in differing.items()]
 
 
 def _partners(claim: Claim, records: Sequence[Record], known: Sequence[str]) -> list[Partners]:
-    """Groups that agree in all that is neither named nor of the selection, or that has no meaning for one of them, and
-    have seeds in common."""
-    free = {_field(name, known) for name in claim.of}
+    """Groups that agree in all that the claim does not name, or that has no meaning for one of them, and have seeds in
+    common. Where it names selectors, their views and options are free too."""
+    named = {_field(name, known) for name in claim.of}
+    free = named | {"selector", "variant"}  # which follow from the others
+    if not named.isdisjoint(SELECTED):
+        free |= set(filter(of_selection, known))
     where = {_field(name, known): values for name, values in claim.where.items()}
     records = [record for record in records if _like(record, where, or_absent=True)]
     mine, others = (
@@ -152,8 +162,11 @@ def _partners(claim: Claim, records: Sequence[Record], known: Sequence[str]) -> 
 
 
 def _field(name: str, known: Sequence[str]) -> str:
-    """Its whole name; settings of a part that no run has are none of theirs."""
-    return name if "." in name else field_name(name, known)
+    """Its whole name. Of a part that no run has, such as SimCLR where none has a view of it, no field is known."""
+    part = name.partition(".")[0]
+    if part != name and part in PARTS and not any(each.startswith(f"{part}.") for each in known):
+        return name
+    return field_name(name, known)
 
 
 def _like(record: Record, wanted: Mapping[str, Sequence[Value]], or_absent: bool = False) -> bool:
@@ -174,5 +187,4 @@ def _by_settings(records: Iterable[Record]) -> list[Group]:
 
 def _agree(one: Group, other: Group, free: Iterable[str]) -> bool:
     both = one.settings.keys() & other.settings.keys() - set(free)
-    values = ((one.settings[name], other.settings[name]) for name in both if not of_selection(name))
-    return all(a == b or ABSENT in (a, b) for a, b in values)
+    return all(one.settings[name] == other.settings[name] for name in both)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .claims import DOES_NOT, HOLDS, NOT_SHOWN, NOT_TESTED
 from .evidence import Evidence
-from .style import COLOURS, GREY, new_figure, tidy, title, wrapped
+from .style import COLOURS, GREY, beginning, new_figure, tidy, title
 from .tables import LOWER_IS_BETTER
-from .verdicts import scope
+from .verdicts import other_protocol, scope
 
-COLOUR = {HOLDS: COLOURS[0], DOES_NOT: COLOURS[1], NOT_SHOWN: GREY, NOT_TESTED: GREY}
+COLOUR = {HOLDS: COLOURS[0], DOES_NOT: COLOURS[1], NOT_SHOWN: GREY}
 WIDTH = 44  # letters beside the panels
 
 
 def draw_claims(found: Sequence[Evidence]) -> Any:
     """All pairs of a claim together: mean and 95 % interval in the verdict's colour, and the paper's difference."""
     metrics = list(dict.fromkeys(metric for each in found for metric in each.claim.metrics))
-    names = [wrapped(f"{number}. {each.claim.says}", WIDTH) for number, each in enumerate(found, 1)]
+    told = [beginning(f"{number}. {each.claim.says}", 4 * WIDTH) for number, each in enumerate(found, 1)]
+    names = ["\n".join(textwrap.wrap(each, WIDTH, break_on_hyphens=False)) for each in told]
     room = [0.6 + 0.5 * (name.count("\n") + 1) for name in names]
     heights = [-sum(room[:i]) - room[i] / 2 for i in range(len(room))]
     figure = new_figure(3.3 + 1.9 * len(metrics), 1.2 + 0.24 * sum(room))
@@ -30,10 +32,12 @@ def draw_claims(found: Sequence[Evidence]) -> Any:
     panels[0].set_yticks(heights, names)
     panels[0].set_ylim(-sum(room), 0)
     for label, each in zip(panels[0].get_yticklabels(), found, strict=True):
+        label.set_parse_math(False)
         label.set_color(GREY if each.sentence == NOT_TESTED else "black")
     key = "differences in points with 95 % intervals: blue holds, orange does not, grey is not shown"
     printed = any(not math.isnan(value) for each in found for value in each.together.printed.values())
-    title(figure, [*scope(found), key, *(["rings are the paper's"] if printed else [])])
+    rings = "rings are the paper's" + (", of another protocol" if other_protocol(found) else "")
+    title(figure, [*scope(found), key, *([rings] if printed else [])])
     return figure
 
 

@@ -122,13 +122,13 @@ def _csv_line(table: Table, place: Place, paper: bool) -> dict[str, object]:
     line.update(zip(table.axes, (*place[0], *place[1]), strict=True))
     line.update({"mean": "", "error": "", "n": 0})
     if cell is not None:
-        line.update({"mean": _full(cell.mean), "error": _full(cell.error), "n": len(cell.values)})
+        line.update({"mean": full(cell.mean), "error": full(cell.error), "n": len(cell.values)})
     printed = printed_beside(table, cell) if paper and cell is not None else None
     if paper:
         line.update(dict.fromkeys(("paper_mean", "paper_error", "difference_in_errors", "protocol"), ""))
     if cell is not None and printed is not None:
         line.update({"paper_mean": printed.mean, "paper_error": printed.error})
-        line["difference_in_errors"] = _full(in_errors(cell.mean, cell.error, printed))
+        line["difference_in_errors"] = full(in_errors(cell.mean, cell.error, printed))
         line["protocol"] = " and ".join(departures(cell.fields)) or "the paper's"
     return line
 
@@ -137,8 +137,8 @@ def _csv_test(test: Paired | None, against: str) -> dict[str, object]:
     names = ("difference", "low", "high", "p")
     if test is None:
         return {"against": "", **dict.fromkeys(names, ""), "pairs": ""}
-    return {"against": against, **{name: _full(getattr(test, name)) for name in names}, "pairs": test.pairs}
+    return {"against": against, **{name: full(getattr(test, name)) for name in names}, "pairs": test.pairs}
 
 
-def _full(value: float) -> str:
+def full(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.8g}"

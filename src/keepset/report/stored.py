@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from ..checks import nearest_name
 from ..metrics import NAMES, all_metrics, average_accuracies
 from ..selection.options import Cover
-from ..selection.table import PER_POINT, SELECTORS, VIEWS
+from ..selection.table import ALIASES, PER_POINT, SELECTORS, VIEWS
 
 Value = str | int | float
 
@@ -184,6 +185,39 @@ def _text(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def variant_name(text: str) -> str:
+    """A variant as runs have it: options in order, defaults left out, numbers in short.
+
+    >>> variant_name("mers weights=equal bandwidth=1.0 metric=cosine")
+    'mers bandwidth=1 weights=equal'
+    """
+    head, *words = re.split(r" (?=\w+=)", text.strip())
+    method, colon, view = head.partition(":")
+    method = ALIASES.get(method, method)
+    if method not in SELECTORS:
+        if not colon:  # else it may be a function of the caller's
+            raise ValueError(f"unknown selector {method!r}; {nearest_name(method, SELECTORS)}")
+        return text
+    given = dict(word.split("=", 1) for word in words)
+    views = given.pop("views", None)
+    defaults = default_options(method)
+    for name in given:
+        if name not in defaults:
+            raise ValueError(f"{method} has no option {name!r}; {nearest_name(name, [*defaults, 'views'])}")
+    told = {name: _shortened(given[name]) for name in sorted(given)}
+    told = {name: value for name, value in told.items() if value != _text(defaults[name])}
+    if views is not None and views != "+".join(SELECTORS[method].run_views):
+        told = {"views": views, **told}
+    return " ".join([method + colon + view, *(f"{name}={value}" for name, value in told.items())])
+
+
+def _shortened(value: str) -> str:
+    try:
+        return _text(float(value))
+    except ValueError:
+        return value
+
+
 def set_options(settings: Mapping[str, Value]) -> dict[str, Value]:
     """The options of a run that are not at their defaults, by their names."""
     defaults = default_options(str(settings.get("method")))
@@ -199,7 +233,7 @@ def has_variants(records: Iterable[Record]) -> bool:
 
 def _sizes(episodes: Any) -> Value:
     """The classes of each episode where these are not equally many: as many episodes are another experiment then."""
-    return _plain(episodes) if isinstance(episodes, list) and len(set(episodes)) > 1 else "equal"
+    return plain_value(episodes) if isinstance(episodes, list) and len(set(episodes)) > 1 else "equal"
 
 
 @functools.cache
@@ -210,21 +244,21 @@ def default_options(method: str) -> Mapping[str, Value]:
         return {}
     defaults = {entry.name: entry.default for entry in fields(Cover) if entry.name not in SELECTORS[method].defaults}
     known = [name for name in SELECTORS[method].options if name in defaults]
-    return {name: "none" if name in PER_POINT else _plain(defaults[name]) for name in known}
+    return {name: "none" if name in PER_POINT else plain_value(defaults[name]) for name in known}
 
 
 def _flat(place: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
     for name, value in settings.items():
         if isinstance(value, dict):
             if place == "options.":
-                yield place + name, _plain(value)
+                yield place + name, plain_value(value)
             else:
                 yield from _flat(f"{place}{name}.", value)
         else:
-            yield place + name, _plain(value)
+            yield place + name, plain_value(value)
 
 
-def _plain(value: Any) -> Value:
+def plain_value(value: Any) -> Value:
     """A setting as a number or a text without commas."""
     if type(value) in (str, int, float):
         return value  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ from .axes import same
 from .claims import DOES_NOT, HOLDS, VERDICTS
 from .evidence import PLACES, Evidence, Row
 from .paper import departures
+from .render import full
 from .sheets import Line, Sheet, in_words, interval_text, said, signed
 from .statistics import Paired
 from .stored import ABSENT, Record, Value, counted
@@ -39,7 +40,7 @@ def brief_sheet(found: Sequence[Evidence], digits: int = 1) -> Sheet:
         cells = (each.sentence, str(len(each.together.pairs)), *ours, *theirs)
         bold = frozenset(2 + place for place, name in enumerate(metrics) if each.verdicts.get(name) in DECIDED)
         lines.append(Line((f"{number}. {each.claim.says}",), cells, bold))
-    columns = [*(("verdict", "pairs", *metrics)), *(f"paper: {name}" for name in paper)]
+    columns = ["verdict", "pairs", *metrics, *(f"paper's {name}" for name in paper)]
     tally = _tally(found)
     return Sheet(tally.caption, ("claim",), tuple((name,) for name in columns), tuple(lines), tally.notes)
 
@@ -79,11 +80,16 @@ def _printed(difference: float, digits: int) -> str:
 
 def scope(found: Sequence[Evidence]) -> list[str]:
     """What is the same in all runs, in words."""
-    runs = _runs(found)
+    runs = paired_runs(found)
     return in_words({name: runs[0][name] for name in PLACES if same(runs, name)}) if runs else []
 
 
-def _runs(found: Sequence[Evidence]) -> list[Record]:
+def other_protocol(found: Sequence[Evidence]) -> list[str]:
+    """What the runs did otherwise than the paper."""
+    return sorted({told for record in paired_runs(found) for told in departures(record.settings)})
+
+
+def paired_runs(found: Sequence[Evidence]) -> list[Record]:
     return [record for each in found for pair in each.together.pairs for record in pair]
 
 
@@ -98,7 +104,7 @@ def _tally(found: Sequence[Evidence]) -> Sheet:
     if told := scope(found):
         notes.insert(0, f"all of {', '.join(told)}")
     if any(not math.isnan(value) for each in found for value in each.together.printed.values()):
-        other = sorted({told for record in _runs(found) for told in departures(record.settings)})
+        other = other_protocol(found)
         notes.append("paper: the difference of its means, over the pairs of which it prints both")
         notes += [f"another protocol than the paper's: {', '.join(other)}"] if other else []
     return Sheet(
@@ -113,14 +119,14 @@ def _tally(found: Sequence[Evidence]) -> Sheet:
 # ---------------------------------------------------------------- CSV
 
 
-def claims_csv(found: Sequence[Evidence]) -> str:
+def claims_csv(found: Sequence[Evidence], brief: bool = False) -> str:
     """A line for each claim, place and metric, with numbers in full; places are `together` in that of all pairs."""
     file = io.StringIO()
     names = ("claim", "runs", *PLACES, "metric", "difference", "low", "high", "p", "pairs", "paper", "verdict")
     writer = csv.DictWriter(file, names, lineterminator="\n")
     writer.writeheader()
     for each in found:
-        for row in (*each.rows, each.together):
+        for row in [*([] if brief else each.rows), each.together]:
             writer.writerows(_csv_lines(each, row))
     return file.getvalue()
 
@@ -131,14 +137,10 @@ def _csv_lines(found: Evidence, row: Row) -> list[Mapping[str, Value]]:
         {
             **told,
             "metric": metric,
-            **{name: _full(getattr(test, name)) for name in ("difference", "low", "high", "p")},
+            **{name: full(getattr(test, name)) for name in ("difference", "low", "high", "p")},
             "pairs": test.pairs,
-            "paper": _full(row.printed[metric]),
+            "paper": full(row.printed[metric]),
             "verdict": found.claim.verdict(metric, test),
         }
         for metric, test in row.tests.items()
     ]
-
-
-def _full(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.8g}"
