@@ -128,3 +128,18 @@ def test_relative_links_lead_to_files(page: Path) -> None:
     targets = LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
     relative = [target.partition("#")[0] for target in targets if not re.match(r"[a-z]+:", target)]
     assert [target for target in relative if target and not (page.parent / target).exists()] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings, as GitHub and Sphinx make them."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_to_headings_find_them(page: Path) -> None:
+    for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        path, _, anchor = target.partition("#")
+        if anchor and not re.match(r"[a-z]+:", target):
+            assert anchor in anchors(page.parent / path if path else page), target

@@ -18,8 +18,11 @@ from keepset.views import ENCODERS
 from keepset.views.cache import Recipe
 
 ROOT = Path(__file__).parent.parent
-DIGITS, FULL_DIGITS = (ROOT / "experiments" / f"{stem}_digits.toml" for stem in ("claims", "full"))
-FILES = sorted({*(ROOT / "experiments").glob("*.toml")} - {DIGITS, FULL_DIGITS})
+DIGITS, FULL_DIGITS, PAST_DIGITS = (
+    ROOT / "experiments" / f"{stem}_digits.toml" for stem in ("claims", "full", "past_mers")
+)
+ON_DIGITS = (DIGITS, FULL_DIGITS, PAST_DIGITS)
+FILES = sorted({*(ROOT / "experiments").glob("*.toml")} - {*ON_DIGITS})
 COST = re.compile(r"^# ([\d,]+) runs of ([\d,]+) steps: ([\d,]+) steps in all; with --preset fast ([\d,]+)\.$", re.M)
 HOURS = re.compile(r"^# On one H200, eight side by side: ([\d.]+) GPU hours; with --preset fast ([\d.]+)\.$", re.M)
 # milliseconds a step of a run, by learner and by the side of an image, as docs/performance.md tells
@@ -141,20 +144,15 @@ def test_ablations__in_short_one_thing_at_a_time_and_no_run_of_the_claims() -> N
     assert set(shared) == {("er", "random")}, "to compare Rainbow Memory with"
 
 
-def test_digits__begins_with_what_it_costs_and_has_thirty_seeds() -> None:
-    runs = read_grids([DIGITS], "fast").runs
-    told = f"# {len(runs):,} runs: {sum(run.steps for run in runs):,} steps in all with --preset fast, "
-    assert told in DIGITS.read_text(encoding="utf-8")
-    assert [run.config.seed for run in runs] == [*range(30)] * (len(runs) // 30)
+@pytest.mark.parametrize(
+    ("file", "preset", "seeds"), [(DIGITS, "fast", 30), (FULL_DIGITS, "paper", 20), (PAST_DIGITS, "fast", 30)]
+)
+def test_digits__begins_with_what_it_costs_and_has_its_seeds(file: Path, preset: str, seeds: int) -> None:
+    runs = read_grids([file], preset).runs
+    told = f"# {len(runs):,} runs: {sum(run.steps for run in runs):,} steps in all"
+    assert told in file.read_text(encoding="utf-8")
+    assert [run.config.seed for run in runs] == [*range(seeds)] * (len(runs) // seeds)
     assert {run.config.data.name for run in runs} == {"digits"}
-
-
-def test_digits__at_the_papers_length() -> None:
-    runs = read_grids([FULL_DIGITS]).runs
-    told = f"# {len(runs)} runs: {sum(run.steps for run in runs):,} steps in all, "
-    assert told in FULL_DIGITS.read_text(encoding="utf-8")
-    assert {(run.config.data.name, run.config.train.epochs) for run in runs} == {("digits", 100)}
-    assert [run.config.seed for run in runs] == [*range(20)] * 4
 
 
 def test_digits__every_selector_and_one_thing_at_a_time() -> None:
@@ -245,7 +243,7 @@ def test_results__are_runs_of_these_files() -> None:
 def test_docs__name_every_file_and_no_other() -> None:
     text = (ROOT / "docs" / "grids.md").read_text(encoding="utf-8")
     told = set(re.findall(r"`(\w+_(?:cifar100|tinyimagenet|digits)\w*)`", text))
-    assert told == {file.stem for file in (*FILES, DIGITS, FULL_DIGITS)}
+    assert told == {file.stem for file in (*FILES, *ON_DIGITS)}
 
 
 def test_docs__the_grid_shown_expands(tmp_path: Path) -> None:
