@@ -18,11 +18,16 @@ from keepset.views import ENCODERS
 from keepset.views.cache import Recipe
 
 ROOT = Path(__file__).parent.parent
-DIGITS, FULL_DIGITS, PAST_DIGITS = (
-    ROOT / "experiments" / f"{stem}_digits.toml" for stem in ("claims", "full", "past_mers")
-)
-ON_DIGITS = (DIGITS, FULL_DIGITS, PAST_DIGITS)
-FILES = sorted({*(ROOT / "experiments").glob("*.toml")} - {*ON_DIGITS})
+DIGITS = ROOT / "experiments" / "claims_digits.toml"
+# on a CPU: the preset and the number of seeds
+ON_CPU: dict[Path, tuple[str | None, int]] = {
+    DIGITS: ("fast", 30),
+    ROOT / "experiments" / "past_mers_digits.toml": ("fast", 30),
+    ROOT / "experiments" / "ablations_digits.toml": ("fast", 30),
+    ROOT / "experiments" / "full_digits.toml": ("paper", 20),
+    ROOT / "experiments" / "small_cifar100.toml": (None, 8),
+}
+FILES = sorted({*(ROOT / "experiments").glob("*.toml")} - {*ON_CPU})
 COST = re.compile(r"^# ([\d,]+) runs of ([\d,]+) steps: ([\d,]+) steps in all; with --preset fast ([\d,]+)\.$", re.M)
 HOURS = re.compile(r"^# On one H200, eight side by side: ([\d.]+) GPU hours; with --preset fast ([\d.]+)\.$", re.M)
 # milliseconds a step of a run, by learner and by the side of an image, as docs/performance.md tells
@@ -144,15 +149,14 @@ def test_ablations__in_short_one_thing_at_a_time_and_no_run_of_the_claims() -> N
     assert set(shared) == {("er", "random")}, "to compare Rainbow Memory with"
 
 
-@pytest.mark.parametrize(
-    ("file", "preset", "seeds"), [(DIGITS, "fast", 30), (FULL_DIGITS, "paper", 20), (PAST_DIGITS, "fast", 30)]
-)
-def test_digits__begins_with_what_it_costs_and_has_its_seeds(file: Path, preset: str, seeds: int) -> None:
+@pytest.mark.parametrize("file", ON_CPU, ids=lambda file: file.stem)
+def test_file_for_a_cpu__begins_with_what_it_costs_and_has_its_seeds(file: Path) -> None:
+    preset, seeds = ON_CPU[file]
     runs = read_grids([file], preset).runs
     told = f"# {len(runs):,} runs: {sum(run.steps for run in runs):,} steps in all"
     assert told in file.read_text(encoding="utf-8")
     assert [run.config.seed for run in runs] == [*range(seeds)] * (len(runs) // seeds)
-    assert {run.config.data.name for run in runs} == {"digits"}
+    assert {run.config.data.name for run in runs} == {file.stem.rpartition("_")[2]}
 
 
 def test_digits__every_selector_and_one_thing_at_a_time() -> None:
@@ -243,7 +247,7 @@ def test_results__are_runs_of_these_files() -> None:
 def test_docs__name_every_file_and_no_other() -> None:
     text = (ROOT / "docs" / "grids.md").read_text(encoding="utf-8")
     told = set(re.findall(r"`(\w+_(?:cifar100|tinyimagenet|digits)\w*)`", text))
-    assert told == {file.stem for file in (*FILES, *ON_DIGITS)}
+    assert told == {file.stem for file in (*FILES, *ON_CPU)}
 
 
 def test_docs__the_grid_shown_expands(tmp_path: Path) -> None:
