@@ -8,7 +8,8 @@ from typing import Any
 
 from keepset.experiment.config import identity, make_config
 from keepset.metrics import NAMES, all_metrics, average_accuracies
-from keepset.report.stored import Record, flat_settings
+from keepset.report.fields import flat_settings
+from keepset.report.stored import Record
 
 
 @functools.cache

@@ -15,10 +15,11 @@ from keepset.experiment.config import identity
 from keepset.experiment.grid import read_grids
 from keepset.report.claims import DOES_NOT, HOLDS, NOT_SHOWN, NOT_TESTED, Claim, read_claims
 from keepset.report.evidence import Evidence, evidence
+from keepset.report.fields import ABSENT, flat_settings
 from keepset.report.forest import draw_claims
 from keepset.report.paper import printed_result
 from keepset.report.statistics import paired_test
-from keepset.report.stored import ABSENT, Record, flat_settings
+from keepset.report.stored import Record
 from keepset.report.style import COLOURS, GREY
 from keepset.report.verdicts import brief_sheet, claim_sheets, claims_csv
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from keepset.data import download
-from keepset.data.archive import Archive, members, unpack
+from keepset.data.archive import Archive, unpack
+from keepset.files import members
 
 pooch = pytest.importorskip("pooch")
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +14,8 @@ from fake_results import matrix, run_identity, write_result
 from keepset.experiment.config import make_config
 from keepset.experiment.results import Progress, RunFolder
 from keepset.report import stored
-from keepset.report.stored import default_options, field_name, flat_settings, read_record, read_records
+from keepset.report.fields import default_options, field_name, flat_settings
+from keepset.report.stored import read_record, read_records
 
 
 def test_read_records__of_a_folder_as_a_run_finishes_it(tmp_path: Path) -> None:
@@ -112,6 +114,59 @@ def test_read_records__unfinished_runs_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "no run").mkdir()
     found = read_records([tmp_path])
     assert (found.records, found.unfinished, found.damaged) == ([], [folder], [])
+
+
+# ---------------------------------------------------------------- archives
+
+
+def packed(folder: Path, ending: str) -> Path:
+    kind = {".zip": "zip", ".tar": "tar", ".tar.gz": "gztar", ".tar.xz": "xztar"}[ending]
+    return Path(shutil.make_archive(str(folder), kind, folder.parent, folder.name))
+
+
+@pytest.mark.parametrize("ending", [".zip", ".tar", ".tar.gz", ".tar.xz"])
+def test_read_records__of_an_archive_are_those_of_the_folder(ending: str, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_result(tmp_path / "runs" / "deep", 0.5 + seed / 10, seed=seed)
+    (write_result(tmp_path / "runs", seed=2) / "result.json").unlink()
+    (write_result(tmp_path / "runs", seed=3) / "result.json").write_text("{")
+    (tmp_path / "runs" / "notes.txt").write_text("no run")
+    plain, found = read_records([tmp_path / "runs"]), read_records([packed(tmp_path / "runs", ending)])
+    assert len(plain.records) == 2
+    by_seed = {each.seed: (each.settings, each.accuracy, each.metrics) for each in found.records}
+    assert by_seed == {each.seed: (each.settings, each.accuracy, each.metrics) for each in plain.records}
+    inside = tmp_path / f"runs{ending}"
+    assert found.unfinished == [inside / each.relative_to(tmp_path) for each in plain.unfinished] != []
+    assert found.damaged == [inside / each.relative_to(tmp_path) for each in plain.damaged] != []
+
+
+def test_read_records__of_a_long_result_in_an_archive(tmp_path: Path) -> None:
+    folder = write_result(tmp_path / "runs", 0.25, seed=4)
+    content = json.loads((folder / "result.json").read_text())
+    content["picks"] = [{"0": {"rows": list(range(2 * stored.END))}}]
+    (folder / "result.json").write_text(json.dumps(content, indent=1))
+    (record,) = read_records([packed(tmp_path / "runs", ".tar.xz")]).records
+    assert (record.seed, record.metrics["FAA"]) == (4, 0.25)
+
+
+@pytest.mark.parametrize("ending", [".zip", ".tar", ".tar.gz", ".tar.xz"])
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_read_records__an_archive_that_was_cut_off_is_refused(ending: str, share: float, tmp_path: Path) -> None:
+    for seed in range(3):
+        write_result(tmp_path / "runs", seed=seed)
+    path = packed(tmp_path / "runs", ending)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(
+        ValueError, match=r"cannot read .*runs\.\S+ \(.*\); name a folder of runs, or a whole \.zip or \.tar"
+    ):
+        read_records([path])
+
+
+def test_read_records__a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    path = write_result(tmp_path) / "result.json"
+    with pytest.raises(ValueError, match=r"cannot read .*result\.json \(.*\); name a folder of runs"):
+        read_records([path])
 
 
 def test_read_records__missing_folder(tmp_path: Path) -> None:

@@ -16,12 +16,13 @@ from scipy import special, stats  # type: ignore[import-untyped]
 
 from fake_results import run_identity, runs, write_result
 from keepset.report.axes import usual_axes
+from keepset.report.fields import flat_settings
 from keepset.report.pairs import compare
 from keepset.report.paper import departures, in_errors, printed_result, printed_results
 from keepset.report.render import in_latex, latex, markdown, tidy_csv
 from keepset.report.sheets import pairs_sheet, table_sheet
 from keepset.report.statistics import incomplete_beta, paired_test, t_quantile, two_sided_p
-from keepset.report.stored import Record, flat_settings, read_records
+from keepset.report.stored import Record, read_records
 from keepset.report.tables import Table, best_places, metric_name, tabulate
 
 SMALL = [

@@ -9,14 +9,14 @@ import typer
 
 from .console import say
 from .sheets import decimals, output_format, put_text, show_sheets
-from .stored import conditions, finished_runs
+from .stored import Runs, conditions, finished_runs
 
 Option = typer.Option
 
 
 def claims(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML with a table [[claim]] for each claim.")],
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of runs, or of such folders.")],
+    folders: Runs,
     where: Annotated[
         list[str] | None, Option("--where", help="Only these runs: learner=er-ace; capacity=100,500; again for more.")
     ] = None,
@@ -39,8 +39,9 @@ def claims(
     from ..report.axes import asked_for
     from ..report.claims import read_claims
     from ..report.evidence import evidence
+    from ..report.fields import counted
     from ..report.forest import draw_claims
-    from ..report.stored import counted, known_fields
+    from ..report.stored import known_fields
     from ..report.style import ENDINGS, check_picture, save
     from ..report.verdicts import brief_sheet, claim_sheets, claims_csv
 

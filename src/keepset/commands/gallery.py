@@ -246,7 +246,7 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def _parts(identity: Mapping[str, Any]) -> list[str]:
-    from ..report.stored import counted
+    from ..report.fields import counted
 
     return [
         str(identity["selector"]),

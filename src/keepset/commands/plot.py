@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .console import say, warn
-from .stored import conditions, finished_runs
+from .stored import Runs, conditions, finished_runs
 
 if TYPE_CHECKING:
     from ..report.stored import Record
@@ -25,7 +25,7 @@ FOR = {  # the kinds that a flag is for
 
 
 def plot(
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of runs, or one run's.")],
+    folders: Runs,
     output: Annotated[Path, Option("-o", "--output", help="Write .png, .pdf or .svg.")],
     kind: Annotated[
         str, Option(help="capacity, episodes, forgetting (beside stability), pairs, or matrix.")
@@ -72,8 +72,9 @@ def plot(
 
 def _comparable(records: Sequence[Record], kind: str, given: str | None) -> tuple[list[Record], str]:
     """The runs without copies, and the whole name of the field whose values are the lines."""
+    from ..report.fields import field_name
     from ..report.lines import comparable, usual_line
-    from ..report.stored import field_name, known_fields
+    from ..report.stored import known_fields
 
     axes = () if kind == "episodes" else ("capacity",)
     line = usual_line(records) if given is None else field_name(given, known_fields(records))
@@ -102,7 +103,8 @@ def _figure(records: Sequence[Record], kind: str, metric: str, line: str, paper:
 def _records(folders: Sequence[Path], where: Sequence[str]) -> list[Record]:
     """The finished runs that are like `where`."""
     from ..report.axes import chosen
-    from ..report.stored import field_name, known_fields
+    from ..report.fields import field_name
+    from ..report.stored import known_fields
 
     wanted = conditions(where)
     records = finished_runs(folders)

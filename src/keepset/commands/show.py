@@ -20,7 +20,7 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
     """
     from ..experiment.finished import read_result
     from ..metrics import all_metrics
-    from ..report.stored import counted
+    from ..report.fields import counted
 
     result = read_result(run)
     identity = result["identity"]

@@ -1,16 +1,23 @@
-"""Stored runs as commands read them: the folders, what is passed over, and `--where`."""
+"""Stored runs as commands read them: where they lie, what is passed over, and `--where`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from .arguments import listed
 from .console import warn
 
 if TYPE_CHECKING:
     from ..report.stored import Record
+
+Runs = Annotated[
+    list[Path],
+    typer.Argument(metavar="FOLDER...", help="Folders of runs, or of such folders; or a .tar.xz or .zip of them."),
+]
 
 
 def finished_runs(folders: Sequence[Path]) -> list[Record]:

@@ -10,13 +10,13 @@ import typer
 from .arguments import listed
 from .console import warn
 from .sheets import decimals, output_format, put_text, show_sheets
-from .stored import conditions, finished_runs
+from .stored import Runs, conditions, finished_runs
 
 Option = typer.Option
 
 
 def table(
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of runs, or of such folders.")],
+    folders: Runs,
     metric: Annotated[str, Option(help="FAA, AAA, forgetting, stability; a list.")] = "FAA",
     rows: Annotated[str | None, Option(help="A field of the runs, or a list: learner,capacity.")] = None,
     columns: Annotated[str | None, Option(help="A field of the runs, or a list: selector,views.")] = None,

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import shlex
 import shutil
 import tarfile
 import tempfile
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO
 
-from ..files import system_cache
-
-# what reading a damaged archive raises
-DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile)
+from ..files import DAMAGE, members, system_cache
 
 
 @dataclass(frozen=True)
@@ -54,26 +47,6 @@ def data_folder(folder: str | Path = "") -> Path:
     """The folder given, $KEEPSET_DATA, or a folder of ours where this system keeps its caches."""
     given = str(folder) or os.environ.get("KEEPSET_DATA", "")
     return Path(given).expanduser() if given else system_cache()
-
-
-def members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Name and content of each file in a .zip or .tar.gz, in its order; links and devices are refused."""
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as packed:
-            for entry in packed.infolist():
-                if not entry.is_dir():
-                    with packed.open(entry) as stream:
-                        yield entry.filename, stream
-        return
-    with tarfile.open(path, "r:gz") as tar:
-        for member in tar:
-            if member.isdir():
-                continue
-            opened = tar.extractfile(member) if member.isreg() else None
-            if opened is None:
-                raise tarfile.TarError(f"{member.name} is a link or a device")
-            with opened:
-                yield member.name, opened
 
 
 def unpack(archive: Archive, path: Path) -> Path:

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .archive import DAMAGE, Archive, members
+from ..files import DAMAGE, members
+from .archive import Archive
 from .dataset import Dataset
 
 TRAIN, TEST = 50_000, 10_000

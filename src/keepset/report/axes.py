@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..checks import nearest_name
 from ..selection.table import ALIASES, SELECTORS
-from .stored import ABSENT, Record, Value, field_name, has_variants, known_fields
+from .fields import ABSENT, Value, field_name
+from .stored import Record, has_variants, known_fields
 
 Key = tuple[Value, ...]
 

@@ -11,9 +11,9 @@ from ..checks import nearest_name, positive_number
 from ..files import read_toml
 from ..metrics import NAMES
 from .axes import SELECTED, comparable
+from .fields import SHORT, Value, plain_value, variant_name
 from .sheets import said
 from .statistics import Paired
-from .stored import SHORT, Value, plain_value, variant_name
 from .tables import LOWER_IS_BETTER, metric_name
 
 HOLDS, DOES_NOT, NOT_SHOWN, NOT_TESTED = "holds", "does not hold", "not shown", "not yet tested"

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .axes import TOLD, Key, of_selection, usual_axes
+from .fields import ABSENT
 from .pairs import compare
 from .sheets import said, settings_told
 from .statistics import Paired
-from .stored import ABSENT, Record
+from .stored import Record
 from .style import COLOURS, GREY, beginning, new_figure, tidy, title, wrapped
 from .tables import LOWER_IS_BETTER, tabulate
 

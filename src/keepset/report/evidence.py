@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from .axes import DERIVED, SELECTED, comparable, in_order, of_selection
 from .claims import VERDICTS, Claim
+from .fields import ABSENT, Value, field_name
 from .paper import printed_result
 from .statistics import Paired, paired_test
-from .stored import ABSENT, Record, Value, field_name, known_fields
+from .stored import Record, known_fields
 
 PLACES = ("dataset", "learner", "order", "capacity", "episodes", "epochs", "width", "quota")
 """What rows are told apart by."""

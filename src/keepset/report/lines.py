@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..metrics import mean_and_error
+from .fields import ABSENT, Value
 from .paper import departures, printed_result, printed_results
-from .stored import ABSENT, Record, Value, has_variants, known_fields
+from .stored import Record, has_variants, known_fields
 
 SELECTOR = ("selector", "method", "views", "variant")  # told together by a line's name
 Points = Mapping[int, tuple[float, float]]

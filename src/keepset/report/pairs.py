@@ -7,8 +7,8 @@ import math
 from ..checks import nearest_name
 from ..selection.table import ALIASES
 from .axes import Key
+from .fields import ABSENT
 from .statistics import Paired, paired_test
-from .stored import ABSENT
 from .tables import Cell, Table, compared_with
 
 Place = tuple[Key, Key]

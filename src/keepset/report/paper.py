@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .stored import Value, default_options
+from .fields import Value, default_options
 
 FILE = Path(__file__).with_name("paper.csv")
 KEYS = ("metric", "dataset", "learner", "order", "capacity", "method", "views")

@@ -13,8 +13,9 @@ import numpy as np
 
 from ..checks import check_choice
 from ..metrics import NAMES
+from .fields import counted
 from .lines import Line, Points, against_capacity, by_episode, comparable, groups, of_the_paper, other_protocol
-from .stored import Record, counted
+from .stored import Record
 from .style import GREY, look, new_figure, places, tidy, title, wrapped
 
 MOST_CELLS = 24  # episodes whose accuracies have room as numbers

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .axes import Key
+from .fields import Value, counted
 from .pairs import Place
 from .paper import Printed, departures, in_errors, printed_result
 from .statistics import Paired
-from .stored import Value, counted
 from .tables import Cell, Table, best_places
 
 MISSING = "–"

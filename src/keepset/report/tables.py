@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ..checks import nearest_name
 from ..metrics import NAMES, mean_and_error
 from .axes import SELECTED, TOLD, Key, asked_for, check_axes, in_order, left_over, of_selection, same
-from .stored import Record, Value, field_name, known_fields
+from .fields import Value, field_name
+from .stored import Record, known_fields
 
 LOWER_IS_BETTER = ("forgetting",)
 

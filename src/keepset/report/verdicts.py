@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from .axes import same
 from .claims import DOES_NOT, HOLDS, VERDICTS
 from .evidence import PLACES, Evidence, Row
+from .fields import ABSENT, Value, counted
 from .paper import departures
 from .render import full
 from .sheets import Line, Sheet, in_words, interval_text, said, signed
 from .statistics import Paired
-from .stored import ABSENT, Record, Value, counted
+from .stored import Record
 
 DECIDED = (HOLDS, DOES_NOT)
 
