@@ -26,6 +26,7 @@ ON_CPU: dict[Path, tuple[str | None, int]] = {
     ROOT / "experiments" / "ablations_digits.toml": ("fast", 30),
     ROOT / "experiments" / "full_digits.toml": ("paper", 20),
     ROOT / "experiments" / "small_cifar100.toml": (None, 8),
+    ROOT / "experiments" / "past_mers_small_cifar100.toml": (None, 8),
 }
 FILES = sorted({*(ROOT / "experiments").glob("*.toml")} - {*ON_CPU})
 COST = re.compile(r"^# ([\d,]+) runs of ([\d,]+) steps: ([\d,]+) steps in all; with --preset fast ([\d,]+)\.$", re.M)
