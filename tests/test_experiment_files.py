@@ -13,6 +13,7 @@ import pytest
 
 from keepset.experiment.config import make_config, run_hash
 from keepset.experiment.grid import Planned, read_grids
+from keepset.files import members
 from keepset.selection import SELECTORS
 from keepset.views import ENCODERS
 from keepset.views.cache import Recipe
@@ -243,6 +244,17 @@ def test_results__are_runs_of_these_files() -> None:
     stored = {path.parent.name for path in (ROOT / "experiments" / "results").glob("*/result.json")}
     assert stored
     assert stored <= known
+
+
+@pytest.mark.parametrize("data", ["digits"])
+def test_results_of_a_cpu__are_all_runs_of_these_files(data: str) -> None:
+    """And none is missing."""
+    known = set()
+    for file, (preset, _) in ON_CPU.items():
+        if file.stem.endswith(data):
+            known |= {run.name for run in read_grids([file], preset, {"device": "cpu"}).runs}
+    packed = ROOT / "experiments" / "results_cpu" / f"{data}.tar.xz"
+    assert {name.partition("/")[0] for name, _ in members(packed)} == known
 
 
 def test_docs__name_every_file_and_no_other() -> None:
