@@ -59,7 +59,7 @@ SELECTORS: Mapping[str, Entry] = {
         "cover.mers",
         "all",
         COVER,
-        "mers, narrow, and first of points among their like (recommended)",
+        "mers, narrow, and first of points among their like (recommended where classes overlap)",
         {"bandwidth_scale": 0.5, "point_weights": "purity"},
         (*VIEWS, "previous"),
     ),
