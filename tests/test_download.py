@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import io
 import logging
-import shutil
 import sys
 import tarfile
 import threading
@@ -17,7 +16,7 @@ import pytest
 
 from keepset.data import download
 from keepset.data.archive import Archive, unpack
-from keepset.files import members
+from keepset.packed import members
 
 pooch = pytest.importorskip("pooch")
 
@@ -275,9 +274,9 @@ def test_unpack__full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shutil, "copyfileobj", full)
     packed = tmp_path / "things-1.tar.gz"
     packed.write_bytes(tar_of(FILES))
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(ValueError, match=r"cannot unpack .*things-1\.tar\.gz: No space left on device"):
         unpack(entry_for(packed.name), packed)
     assert [path.name for path in tmp_path.iterdir()] == [packed.name]

@@ -13,7 +13,7 @@ import pytest
 
 from keepset.experiment.config import make_config, run_hash
 from keepset.experiment.grid import Planned, read_grids
-from keepset.files import members
+from keepset.packed import members
 from keepset.selection import SELECTORS
 from keepset.views import ENCODERS
 from keepset.views.cache import Recipe

@@ -14,19 +14,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"selection", "buffer", "embedding"},
     "checks": set(),
     "files": {"checks"},
+    "packed": set(),
     "cluster": set(),
     "selection": {"checks"},
     "distributed": {"checks", "files", "cluster", "selection"},
     "buffer": {"checks", "files"},
     "embedding": {"checks"},
     "metrics": set(),
-    "data": {"checks", "files"},
+    "data": {"checks", "files", "packed"},
     "learning": {"checks"},
     "views": {"checks", "files", "embedding", "learning"},
     "experiment": {
         *{"checks", "files", "cluster", "data", "learning", "views", "selection", "buffer", "embedding", "metrics"},
     },
-    "report": {"checks", "files", "metrics", "selection"},
+    "report": {"checks", "files", "metrics", "packed", "selection"},
     "commands": {
         *{
             "checks",

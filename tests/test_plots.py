@@ -262,7 +262,7 @@ def test_matrix__many_episodes_have_a_colour_bar_instead_of_numbers() -> None:
 
 
 def test_matrix__several_runs_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"one run, got 2; name one run's folder"):
+    with pytest.raises(ValueError, match=r"one run, got 2; choose it by --where, or name its folder"):
         draw_matrix([record(), record(seed=1)])
 
 
@@ -449,7 +449,7 @@ def test_command__unfinished_runs_and_copies_are_told(call: Any) -> None:
         (["runs", "--where", "selector=merz"], "did you mean 'mers'?"),
         (["runs", "--where", "lerner=er"], "did you mean 'learner'?"),
         (["runs", "--where", "learner"], "--where must be field=value"),
-        (["runs", "--kind", "matrix"], "got 8; name one run's folder"),
+        (["runs", "--kind", "matrix"], "got 8; choose it by --where"),
         (["runs", "--kind", "matrix", "--metric", "AAA"], "--metric is for --kind capacity and pairs"),
         (["runs", "--kind", "pairs"], "name it, as in --against mers"),
         (["runs", "--kind", "pairs", "--against", "mrs"], "did you mean 'mers'?"),
@@ -457,7 +457,7 @@ def test_command__unfinished_runs_and_copies_are_told(call: Any) -> None:
         (["runs", "--kind", "pairs", "--against", "mers", "--line", "learner"], "--line is for --kind capacity"),
         (["runs", "--kind", "episodes", "--paper"], "--paper is for --kind capacity and forgetting"),
         (["runs", "--kind", "episodes"], "--where capacity=20"),
-        (["nowhere"], "there is no folder nowhere"),
+        (["nowhere"], "there is no folder or file nowhere"),
     ],
 )
 def test_command__bad_input_ends_with_a_remedy(call: Any, arguments: list[str], message: str) -> None:

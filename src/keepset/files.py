@@ -1,22 +1,20 @@
-"""Files: written whole or not at all, arrays read from them, what archives hold, and where caches lie."""
+"""Files: written whole or not at all, arrays read from them, and where caches lie."""
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import lzma
 import os
 import struct
 import sys
-import tarfile
 import tempfile
 import tokenize
 import tomllib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,9 +29,6 @@ UNREADABLE = (
     *(lzma.LZMAError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 """What numpy, zipfile and json raise for files that are damaged or of another kind."""
-DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, gzip.BadGzipFile, EOFError, RuntimeError)
-"""What reading an archive raises that is damaged or has a password."""
-TAR: Mapping[str, Literal["r:gz", "r:xz", "r:bz2"]] = {".gz": "r:gz", ".tgz": "r:gz", ".xz": "r:xz", ".bz2": "r:bz2"}
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
@@ -206,27 +201,3 @@ def _key(path: Path, key: str | None, known: list[str]) -> str:
     if key not in known:
         raise ValueError(f"{path} has no array {key!r}; {nearest_name(key, known)}")
     return key
-
-
-# ---------------------------------------------------------------- archives
-
-
-def members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Name and content of each file in a .zip or a .tar, compressed or not, in its order; links and devices are
-    refused."""
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as packed:
-            for entry in packed.infolist():
-                if not entry.is_dir():
-                    with packed.open(entry) as stream:
-                        yield entry.filename, stream
-        return
-    with tarfile.open(path, TAR.get(path.suffix, "r:")) as tar:  # "r" tries all, and tells of each why it is not that
-        for member in tar:
-            if member.isdir():
-                continue
-            opened = tar.extractfile(member) if member.isreg() else None
-            if opened is None:
-                raise tarfile.TarError(f"{member.name} is a link or a device")
-            with opened:
-                yield member.name, opened

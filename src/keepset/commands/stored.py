@@ -14,9 +14,13 @@ from .console import warn
 if TYPE_CHECKING:
     from ..report.stored import Record
 
+PACKED = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
+
 Runs = Annotated[
     list[Path],
-    typer.Argument(metavar="FOLDER...", help="Folders of runs, or of such folders; or a .tar.xz or .zip of them."),
+    typer.Argument(
+        metavar="FOLDER...", help="Folders of runs, of such folders, or one run's; or a .tar or .zip of them."
+    ),
 ]
 
 
@@ -30,7 +34,9 @@ def finished_runs(folders: Sequence[Path]) -> list[Record]:
     if told:
         warn(f"runs passed over: {', '.join(told)}")
     if not found.records:
-        raise ValueError(f"there are no finished runs in {', '.join(map(str, folders))}; see keepset run --out")
+        packed = [str(file) for folder in folders for file in sorted(folder.glob("*")) if file.name.endswith(PACKED)]
+        remedy = f"to read what is packed there, name {' '.join(packed)}" if packed else "see keepset run --out"
+        raise ValueError(f"there are no finished runs in {', '.join(map(str, folders))}; {remedy}")
     return found.records
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import tarfile
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from ..files import DAMAGE, members, system_cache
+from ..files import system_cache
+from ..packed import BadArchiveError, members
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,16 @@ def unpack(archive: Archive, path: Path) -> Path:
     target = path.parent / archive.unpacked
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{archive.unpacked}."))
     try:
-        for name, stream in members(path):
+        for name, content in members(path):
             file = temporary / "new" / _inside(name)
             file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("wb") as written:
-                shutil.copyfileobj(stream, written, 1 << 20)
+            file.write_bytes(content)
         if not archive.is_complete(temporary / "new" / archive.unpacked):
             raise archive.damaged(path, f"does not hold all of {archive.unpacked}/")
         if target.exists():  # an incomplete one
             target.rename(temporary / "old")
         (temporary / "new" / archive.unpacked).rename(target)
-    except DAMAGE as error:
+    except BadArchiveError as error:
         raise archive.damaged(path, f"is damaged ({error})") from None
     except OSError as error:
         raise ValueError(f"cannot unpack {path}: {error.strerror or error}") from None
@@ -77,5 +76,5 @@ def _inside(name: str) -> Path:
     """A member's path, which must stay below the folder that it is unpacked into."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or PureWindowsPath(name).anchor or "\\" in name:
-        raise tarfile.TarError(f"the member {name!r} lies outside the archive")
+        raise BadArchiveError(f"the member {name!r} lies outside the archive")
     return Path(*parts)

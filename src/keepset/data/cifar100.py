@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..files import DAMAGE, members
+from ..packed import BadArchiveError, members
 from .archive import Archive
 from .dataset import Dataset
 
@@ -64,14 +64,16 @@ def _contents(folder: Path) -> tuple[Path, dict[str, bytes]]:
             found = {name: (unpacked / name).read_bytes() for name in wanted if (unpacked / name).is_file()}
         elif packed.is_file():
             place = packed
-            prefix = f"{ARCHIVE.unpacked}/"
-            read = ((name.removeprefix("./").removeprefix(prefix), stream) for name, stream in members(packed))
-            found = {name: stream.read() for name, stream in read if name in wanted}
+            found = {_inner(name): content for name, content in members(packed, lambda name: _inner(name) in wanted)}
         else:
             raise ARCHIVE.missing(folder)
-    except (OSError, *DAMAGE) as error:
+    except (OSError, BadArchiveError) as error:
         raise ARCHIVE.damaged(place, f"cannot be read ({error})") from None
     return place, found
+
+
+def _inner(member: str) -> str:
+    return member.removeprefix("./").removeprefix(f"{ARCHIVE.unpacked}/")
 
 
 def _records(path: Path, content: bytes | None, count: int) -> tuple[Tensor, Tensor]:

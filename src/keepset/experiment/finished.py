@@ -11,6 +11,8 @@ IDENTITY = {"data", "learner", "selector", "views", "capacity", "seed", "train"}
 
 def read_result(folder: Path) -> dict[str, Any]:
     path = folder / "result.json"
+    if folder.is_file():
+        raise ValueError(f"{folder} is a file; unpack it, if runs are packed in it, and name the folder of one")
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except OSError:

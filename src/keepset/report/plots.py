@@ -77,7 +77,7 @@ def draw_episodes(records: Sequence[Record], *, line: str = "selector") -> Any:
 def draw_matrix(records: Sequence[Record]) -> Any:
     """The accuracy matrix of one run: a row after each episode, a column for the episode that is tested."""
     if len(records) != 1:
-        raise ValueError(f"a matrix is that of one run, got {len(records)}; name one run's folder, or use --where")
+        raise ValueError(f"a matrix is that of one run, got {len(records)}; choose it by --where, or name its folder")
     count = len(records[0].accuracy)
     table = np.full((count, count), np.nan)
     for number, row in enumerate(records[0].accuracy):

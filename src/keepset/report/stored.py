@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from ..files import DAMAGE, members
 from ..metrics import NAMES, all_metrics, average_accuracies
+from ..packed import BadArchiveError, members
 from .fields import ABSENT, Value, flat_settings, set_options
 
 # a result grows with its picks, to hundreds of kB, but what a record needs is at its two ends: 10,000 results of 78 kB
@@ -28,6 +28,7 @@ class Record:
     `options.weights`), one object for all runs that share them; `accuracy` is the matrix, in fractions."""
 
     folder: Path
+    """Where it lies; in an archive this is a name for people to read, and nothing that can be opened."""
     settings: Mapping[str, Value]
     seed: int
     accuracy: Sequence[Sequence[float]]
@@ -53,7 +54,7 @@ class Found:
 
 def read_records(places: Iterable[str | Path]) -> Found:
     """Every finished run in some folders, in the folders inside them, or one level further down; or anywhere in a .zip
-    or .tar of such folders, compressed or not."""
+    or .tar (.gz, .xz, .bz2) of such folders."""
     found = Found([], [], [])
     for place in {os.path.realpath(place): Path(place) for place in places}.values():
         if place.is_file():
@@ -61,27 +62,49 @@ def read_records(places: Iterable[str | Path]) -> Found:
         elif place.is_dir():
             _read_below(place, 2, found)
         else:
-            raise ValueError(f"there is no folder {place}; name one that holds runs, as keepset run --out made it")
+            raise ValueError(
+                f"there is no folder or file {place}; name one that holds runs, as keepset run --out made it"
+            )
     return found
 
 
 def _read_packed(archive: Path, found: Found) -> None:
-    configured, finished = set(), set()
+    """Of a file that comes twice the later one counts, as when the archive is unpacked."""
+    configured: set[PurePosixPath] = set()
+    records: dict[PurePosixPath, Record | None] = {}  # None: damaged
     try:
-        for name, stream in members(archive):
-            folder = (archive / name).parent
-            if PurePosixPath(name).name == "config.json":
-                configured.add(folder)
-            elif PurePosixPath(name).name == "result.json":
-                finished.add(folder)
-                try:
-                    found.records.append(_record(folder, io.BytesIO(stream.read())))
-                except ValueError:
-                    found.damaged.append(folder)
-    except (OSError, *DAMAGE) as error:
+        for name, content in members(archive, _is_of_a_run):
+            path = _path_inside(name)
+            if path.name == "config.json":
+                configured.add(path.parent)
+                continue
+            try:
+                records[path.parent] = _record(_printed(archive, path.parent), io.BytesIO(content))
+            except ValueError:
+                records[path.parent] = None
+    except BadArchiveError as error:
         told = "a folder of runs, or a whole .zip or .tar of them"
         raise ValueError(f"cannot read {archive} ({error}); name {told}") from None
-    found.unfinished += sorted(configured - finished)
+    found.records += filter(None, records.values())
+    found.damaged += [_printed(archive, path) for path, record in records.items() if record is None]
+    found.unfinished += [_printed(archive, path) for path in sorted(configured - records.keys())]
+
+
+def _is_of_a_run(name: str) -> bool:
+    """As in a folder, nothing below a name that begins with a dot."""
+    *above, last = _path_inside(name).parts or ("",)
+    hidden = any(part.startswith(".") and part != ".." for part in above)
+    return last in ("config.json", "result.json") and not hidden
+
+
+def _path_inside(member: str) -> PurePosixPath:
+    """Some archives begin their names with a slash, and some of Windows have backslashes in them."""
+    return PurePosixPath(member.replace("\\", "/").lstrip("/"))
+
+
+def _printed(archive: Path, inside: PurePosixPath) -> Path:
+    """For people to read: nothing in it moves a terminal's cursor."""
+    return archive / "".join(letter if letter.isprintable() else "?" for letter in str(inside))
 
 
 def _read_below(folder: Path, levels: int, found: Found) -> None:
@@ -115,6 +138,8 @@ def _record(folder: Path, file: BinaryIO) -> Record:
         accuracy, seed = result["accuracy"], int(identity["seed"])
         if not accuracy or any(len(row) != number for number, row in enumerate(accuracy, start=1)):
             raise ValueError(f"the accuracy matrix in {folder}/result.json is not triangular")
+        if not all(0 <= share <= 1 for row in accuracy for share in row):
+            raise ValueError(f"the accuracies in {folder}/result.json must be in 0..1")
         return Record(
             folder,
             _shared(json.dumps({**identity, "seed": 0}), len(accuracy)),
@@ -122,7 +147,7 @@ def _record(folder: Path, file: BinaryIO) -> Record:
             accuracy,
             _metrics(result, accuracy),
         )
-    except (TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{folder}/result.json is no result of keepset run ({error!r})") from None
 
 
