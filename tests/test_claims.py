@@ -362,7 +362,7 @@ def test_claims__csv_has_a_line_for_each_place(call: Any) -> None:
     ("arguments", "message"),
     [
         (["nowhere.toml", "runs"], "cannot read nowhere.toml"),
-        (["claims.toml", "nowhere"], "there is no folder nowhere"),
+        (["claims.toml", "nowhere"], "there is no folder or file nowhere"),
         (["claims.toml", "runs", "--where", "capacity=7"], "no run has capacity '7'"),
         (["claims.toml", "runs", "--format", "html"], "unknown --format 'html'"),
         (["claims.toml", "runs", "-o", "claims.txt"], "--output must end in"),

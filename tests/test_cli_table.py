@@ -164,7 +164,7 @@ def test_table__skipped_and_repeated_runs_are_told(call: Any, runs: Path, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["none"], "there is no folder none"),
+        (["none"], "there is no folder or file none"),
         (["empty"], "there are no finished runs in empty; see keepset run --out"),
         (["runs", "--metric", "FAB"], "unknown metric 'FAB'; did you mean 'FAA'?"),
         (["runs", "--metric", ""], "unknown metric ''"),

@@ -362,6 +362,7 @@ def test_command__a_data_folder_without_the_data_is_refused(begun_elsewhere: Any
 
 
 def test_command__a_relative_folder_of_archives(begun_elsewhere: Any) -> None:
+    Path("../project/data").rename("../project/archives")
     for path in (Path("../project/runs/run"), Path("run")):
         if not path.exists():
             stored(path, "maxherding", ("supervised",))
@@ -369,8 +370,8 @@ def test_command__a_relative_folder_of_archives(begun_elsewhere: Any) -> None:
         told = json.loads(result.read_text(encoding="utf-8"))
         told["identity"]["data"]["name"] = "cifar100"
         result.write_text(json.dumps(told), encoding="utf-8")
-        write_typed(path, name="cifar100", folder="data")
-    places = {"../project/runs/run": Path("../project/data"), "run": Path("data")}
+        write_typed(path, name="cifar100", folder="archives")
+    places = {"../project/runs/run": Path("../project/archives"), "run": Path("archives")}
     for name, place in places.items():
         err = begun_elsewhere(name, "--classes", "3")[2]
         assert f"no cifar100 in {place.resolve()} (looked for" in err
