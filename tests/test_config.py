@@ -51,6 +51,8 @@ def test_make_config__the_later_wins(tmp_path: Path) -> None:
         ({"selector": "herding", "options": {"point_weights": "purity"}}, "unknown option 'point_weights' for herding"),
         ({"options": {"bandwidth_scale": 0}}, "bandwidth_scale must be a positive number, got 0"),
         ({"device": "gpu"}, "unknown device 'gpu'"),
+        ({"model": {"initialisation": "kaiming"}}, "unknown initialisation 'kaiming'"),
+        ({"model": {"head": "grow"}}, r"unknown head 'grow'; did you mean 'grown'\?"),
         ({"seed": -1}, "seed must be in 0"),
         ({"capacity": True}, "capacity must not be true or false"),
     ],
@@ -84,6 +86,8 @@ def test_make_config__unknown_preset_missing_and_broken_file(tmp_path: Path) -> 
         {"train": {"precision": "bfloat16"}},
         {"learning": {"rate": 0.5}},
         {"model": {"width": 20}},
+        {"model": {"initialisation": "torch"}},
+        {"model": {"head": "grown"}},
         {"data": {"episodes": 2}},
         {"options": {"weights": "equal"}},
         {"options": {"bandwidth_scale": 0.5}},
@@ -108,6 +112,12 @@ def test_run_hash__settings_of_other_learners_do_not_count(name: str, setting: s
 def test_run_hash__a_learner_that_replays_nothing_has_no_memory_batch() -> None:
     configs = [make_config(flags={"learner": "joint", "learning": {"memory_batch": value}}) for value in (2, 3)]
     assert run_hash(configs[0]) == run_hash(configs[1])
+
+
+def test_run_hash__settings_that_runs_did_not_know_are_left_unsaid_at_their_defaults() -> None:
+    said = make_config(flags={"model": {"initialisation": "he", "head": "whole"}, "train": {"statistics": "batch"}})
+    assert identity(said)["model"] == {"name": "auto", "width": 64}
+    assert run_hash(said) == run_hash(make_config())
 
 
 def test_run_hash__every_setting_of_a_rule_of_point_weights() -> None:

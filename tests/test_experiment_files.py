@@ -28,6 +28,7 @@ ON_CPU: dict[Path, tuple[str | None, int]] = {
     ROOT / "experiments" / "full_digits.toml": ("paper", 20),
     ROOT / "experiments" / "small_cifar100.toml": (None, 8),
     ROOT / "experiments" / "past_mers_small_cifar100.toml": (None, 8),
+    ROOT / "experiments" / "learner_small_cifar100.toml": (None, 8),
 }
 FILES = sorted({*(ROOT / "experiments").glob("*.toml")} - {*ON_CPU})
 COST = re.compile(r"^# ([\d,]+) runs of ([\d,]+) steps: ([\d,]+) steps in all; with --preset fast ([\d,]+)\.$", re.M)
@@ -189,6 +190,7 @@ SEEDS = {
     "ablations_cifar100_order_42": 3,
     "full_cifar100": 3,
     "learner_cifar100": 3,
+    "full_learner_cifar100": 3,
 }
 PURE = {"point_weights": "purity"}
 NARROW = {"bandwidth_scale": 0.5}
@@ -237,7 +239,7 @@ def test_results__are_runs_of_these_files() -> None:
     """Else the commands of REPRODUCED.md would run them again."""
     known = set()
     for stem in SEEDS:
-        preset = "paper" if stem == "full_cifar100" else "fast"
+        preset = "paper" if stem.startswith("full") else "fast"
         for run in read_grids([ROOT / "experiments" / f"{stem}.toml"], preset, {"device": "cuda"}).runs:
             stacked = dataclasses.replace(run.config.train, stacked=True)
             known |= {run.name, run_hash(dataclasses.replace(run.config, train=stacked))}

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from keepset.learning.norm import Norm
-from keepset.learning.resnet import Classifier, Point, as_product, initialise, resnet18, small_net
+from keepset.learning.resnet import Classifier, Point, as_product, draw_units, initialise, resnet18, small_net
 
 
 def slow_count(classes: int, width: int, channels: int) -> int:
@@ -118,6 +118,42 @@ def test_nets__weights_are_spread_as_they_should() -> None:
     for values in (network.head.weight.detach(), network.head.bias.detach()):
         assert float(values.abs().max()) <= bound
         assert float(values.std()) == pytest.approx(bound / math.sqrt(3), rel=0.2)
+
+
+def test_nets__as_torch_begins_its_layers() -> None:
+    """Uniform, of variance 1/3 over the inputs: what torch's own layers have, which are the oracle."""
+    network = resnet18(100, 32, generator=1, initialisation="torch")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for layer in network.modules():
+            if isinstance(layer, nn.Conv2d):
+                own = nn.Conv2d(layer.in_channels, layer.out_channels, layer.kernel_size[0], bias=False).weight.detach()
+                found = layer.weight.detach()
+                bound = 1 / math.sqrt(layer.in_channels * layer.kernel_size[0] ** 2)
+                assert max(float(found.abs().max()), float(own.abs().max())) < 1.0001 * bound
+                assert float(found.std()) == pytest.approx(float(own.std()), rel=0.1)
+    he = resnet18(100, 32, generator=1)
+    assert not torch.equal(network.blocks[0].convolution1.weight, he.blocks[0].convolution1.weight)  # type: ignore
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_draw_units__those_and_no_others(build: Callable[[Any], Classifier]) -> None:
+    network, same = build(0), build(0)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    weight = network.head.weight
+    for each in (network, same):
+        draw_units(each, [2, 7], torch.Generator().manual_seed(3))
+    assert network.head.weight is weight, "in place: an optimiser and a captured step know no other"
+    changed = network.state_dict()
+    others = [unit for unit in range(10) if unit not in (2, 7)]
+    for name in changed:
+        if name.startswith("head."):
+            assert torch.equal(changed[name][others], before[name][others])
+            assert changed[name][[2, 7]].ne(before[name][[2, 7]]).all()
+            assert float(changed[name].abs().max()) <= 1 / math.sqrt(network.size)
+        else:
+            assert torch.equal(changed[name], before[name])
+    assert all(torch.equal(value, same.state_dict()[name]) for name, value in changed.items())
 
 
 @pytest.mark.parametrize(

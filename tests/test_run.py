@@ -108,12 +108,13 @@ class Stopped(Exception):
     pass
 
 
-@pytest.mark.parametrize("learner", ["er-ace", "mir", "er-star", "joint"])
+@pytest.mark.parametrize("learner", ["er-ace", "mir", "er-star", "joint", "er with a grown head"])
 @pytest.mark.parametrize("epochs_done", [1, 2, 3])
 def test_run__resumed_after_any_epoch_ends_with_the_same_bits(
     small: str, tmp_path: Path, learner: str, epochs_done: int
 ) -> None:
-    config = make_config(flags=flags(small, learner=learner))
+    model = {"head": "grown" if "grown" in learner else "whole"}
+    config = make_config(flags=flags(small, learner=learner.split()[0], model=model))
     expected = run(config, tmp_path / "whole")
     count = 0
 
@@ -241,6 +242,27 @@ def test_world__memory_before_during_and_after_each_episode(small: str, tmp_path
         world.keep(1, chosen)
         assert {label: len(world.buffer[label]["row"]) for label in world.buffer.classes} == dict.fromkeys(range(4), 3)
         assert world.buffer[2]["row"].tolist() == world.episodes[1].train_rows[list(chosen[2])].tolist()
+
+
+def test_world__a_grown_head_has_units_drawn_as_their_classes_come(small: str, tmp_path: Path) -> None:
+    """Steps of no length leave them as they were drawn."""
+    still = {"train": {"epochs": 1}, "learning": {"rate": 1e-30}}
+    worlds = {}
+    for head in ("whole", "grown"):
+        config = make_config(flags=flags(small, selector="random", model={"head": head}, **still))
+        worlds[head] = World(config, RunFolder(tmp_path / head, config))
+        worlds[head].begin()
+    whole, grown = (world.model.head.state_dict() for world in worlds.values())
+    for number in (0, 1):
+        for world in worlds.values():
+            train(world, number)
+            chosen = world.select(number, world.embed(number))
+            world.keep(number, chosen)
+            world.evaluate(number)
+            world.next_episode(chosen)
+        for name in whole:
+            assert torch.equal(whole[name][:2], grown[name][:2]), "those that are there stay"
+            assert torch.equal(whole[name][2:], grown[name][2:]) == (number == 0)
 
 
 def test_run__replay_beats_finetune_and_stays_below_joint(tmp_path: Path) -> None:

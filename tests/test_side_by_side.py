@@ -254,6 +254,8 @@ def test_first_episode__runs_of_equal_rate_share_it(data: str, tmp_path: Path, m
         ({"train": {"epochs": 3}}, False),
         ({"train": {"epochs": 2, "precision": "bfloat16"}}, False),
         ({"model": {"name": "resnet18"}}, False),
+        ({"model": {"initialisation": "torch"}}, False),
+        ({"model": {"head": "grown"}}, True),
         ({"order": 3}, False),
         ({"episodes": 4}, False),
     ],

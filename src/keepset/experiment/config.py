@@ -19,7 +19,7 @@ from ..data import DataSettings, content
 from ..files import read_toml
 from ..learning import LearnerSettings, learner
 from ..learning.learner import unused_settings
-from ..learning.models import MODELS
+from ..learning.models import HEADS, INITIALISATIONS, MODELS
 from ..learning.trainer import TrainSettings
 from ..selection.api import is_own_selector, own_selector, select_per_class
 from ..selection.options import POINT_WEIGHTS, Cover
@@ -48,10 +48,16 @@ class ModelSettings:
     """`resnet18`, `small`, or `auto`: small for images below 16 pixels, else the ResNet."""
     width: int = 64
     """The ResNet's first width; 20 is the slim one."""
+    initialisation: str = "he"
+    """How convolutions begin: `he`, of variance 2 over a map's outputs, or `torch`, of variance 1/3 over its inputs."""
+    head: str = "whole"
+    """Units of classes to come: `whole`, there from the beginning, or `grown`, drawn anew as their episode begins."""
 
     def __post_init__(self) -> None:
         check_choice("model", self.name, MODELS)
         check_range("width", self.width, 1, 4096, "channels")
+        check_choice("initialisation", self.initialisation, INITIALISATIONS)
+        check_choice("head", self.head, HEADS)
 
 
 @dataclass(frozen=True)
@@ -184,6 +190,9 @@ def identity(config: RunConfig) -> dict[str, Any]:
     del plain["data"]["folder"]
     plain["data"]["name"] = content(config.data)
     plain["train"] = _training(config)
+    for name in ("initialisation", "head"):  # runs did not know them before there was a choice
+        if plain["model"][name] == getattr(ModelSettings, name):
+            del plain["model"][name]
     for name in unused_settings(config.learner):
         del plain["learning"][name]
     if config.learner.endswith("-star"):

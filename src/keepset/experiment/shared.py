@@ -114,8 +114,8 @@ def first_key(config: RunConfig) -> str:
     """What the first episode depends on: of the learner its rate alone, where all are alike with nothing to replay."""
     whole = identity(config)
     parts = {name: whole[name] for name in ("data", "model", "train", "seed", "device", "numbers")}
-    for name in ("stacked", "statistics"):  # which say nothing of it
-        parts["train"].pop(name, None)
+    for room, name in (("train", "stacked"), ("train", "statistics"), ("model", "head")):  # which say nothing of it
+        parts[room].pop(name, None)
     made = learner(config.learner, config.learning)
     parts["learner"] = made.rate if made.shares_first else [config.learner, whole["learning"], made.rate]
     return json.dumps(parts, sort_keys=True)

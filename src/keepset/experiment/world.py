@@ -19,6 +19,7 @@ from ..learning import learner
 from ..learning.augment import normalise
 from ..learning.models import check_single, make_model
 from ..learning.plan import generator_of, seed_of
+from ..learning.resnet import draw_units
 from ..learning.stack import check_stackable
 from ..learning.step import masked
 from ..learning.trainer import Engine, Episode, Trainer, load_model
@@ -59,6 +60,7 @@ class World:
             tuple(self.data.train_images.shape[1:]),
             config.model.width,
             generator_of(config.seed, "model"),
+            config.model.initialisation,
         ).to(config.device)
         if config.train.stacked:
             for side in self.data.train_images.shape[2:]:
@@ -107,6 +109,9 @@ class World:
         """
         if self.progress.epoch == 0:
             self._look_before(number)
+            if number > 0 and self.config.model.head == "grown":
+                source = generator_of(self.config.seed, "head", number)
+                draw_units(self.model, self.episodes[number].classes, source)
             if number > 0 and self.learner.holds_new_classes:
                 self.keep(number, self._random_picks(number))  # replaced by the selection after training
         trainer = self.trainer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import torch
@@ -154,7 +154,12 @@ class SmallNet(Classifier):
 
 
 def resnet18(
-    classes: int, width: int = 64, channels: int = 3, *, generator: int | torch.Generator | None = None
+    classes: int,
+    width: int = 64,
+    channels: int = 3,
+    *,
+    generator: int | torch.Generator | None = None,
+    initialisation: str = "he",
 ) -> ResNet18:
     """ResNet-18 for small images with 8 · `width` features; width 20 is the slim one.
 
@@ -165,15 +170,21 @@ def resnet18(
     check_range("width", width, 1, LARGEST, "maps of the first stage")
     with torch.device("meta"):  # here the layers' own initialisation draws nothing
         network = ResNet18(classes, width, channels)
-    return initialise(network, generator)
+    return initialise(network, generator, initialisation)
 
 
-def small_net(classes: int, channels: int = 1, *, generator: int | torch.Generator | None = None) -> SmallNet:
+def small_net(
+    classes: int,
+    channels: int = 1,
+    *,
+    generator: int | torch.Generator | None = None,
+    initialisation: str = "he",
+) -> SmallNet:
     """A net of two convolutions with 128 features, for images of 8×8 such as the digits."""
     _check(classes, channels)
     with torch.device("meta"):
         network = SmallNet(classes, channels)
-    return initialise(network, generator)
+    return initialise(network, generator, initialisation)
 
 
 def _check(classes: int, channels: int) -> None:
@@ -182,19 +193,33 @@ def _check(classes: int, channels: int) -> None:
 
 
 @torch.no_grad()
-def initialise(network: Network, generator: int | torch.Generator | None) -> Network:
+def initialise(network: Network, generator: int | torch.Generator | None, kind: str = "he") -> Network:
     """The network (of the meta device, say) on the CPU, every weight drawn from the generator, layer by layer."""
     source = read_generator(generator)
     network.to_empty(device="cpu")
     for layer in network.modules():
-        if isinstance(layer, nn.Conv2d):  # He et al.: the variance of what flows back is kept
+        if isinstance(layer, nn.Conv2d) and kind == "he":  # He et al.: the variance of what flows back is kept
             fan_out = layer.out_channels * math.prod(layer.kernel_size)
             layer.weight.normal_(0, math.sqrt(2 / fan_out), generator=source)
-        elif isinstance(layer, nn.Linear):
-            bound = 1 / math.sqrt(layer.in_features)
-            layer.weight.uniform_(-bound, bound, generator=source)
-            if layer.bias is not None:
-                layer.bias.uniform_(-bound, bound, generator=source)
+        elif isinstance(layer, (nn.Conv2d, nn.Linear)):
+            draw_as_torch(layer.weight, layer.bias, source)
         elif isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d, Norm)):
             layer.reset_parameters()  # 1 and 0, and the running statistics too
     return network
+
+
+def draw_as_torch(weight: Tensor, bias: Tensor | None, source: torch.Generator) -> None:
+    """In place, as torch begins its layers: uniform within ± 1/√(inputs of a unit), variance 1/3 over the inputs."""
+    bound = 1 / math.sqrt(weight[0].numel())
+    weight.uniform_(-bound, bound, generator=source)
+    if bias is not None:
+        bias.uniform_(-bound, bound, generator=source)
+
+
+@torch.no_grad()
+def draw_units(network: Classifier, classes: Sequence[int], source: torch.Generator) -> None:
+    """The head's units of these classes drawn anew, in place, as units are drawn at first."""
+    weight, bias = network.head.parameters()
+    fresh = torch.empty(len(classes), network.size), torch.empty(len(classes))
+    draw_as_torch(*fresh, source)
+    weight[list(classes)], bias[list(classes)] = (drawn.to(weight.device) for drawn in fresh)

@@ -15,6 +15,8 @@ from ..selection.table import ALIASES, PER_POINT, SELECTORS, VIEWS
 Value = str | int | float
 
 ABSENT = "–"  # the field means nothing to this run
+UNSAID = {"train.statistics": "batch", "model.initialisation": "he", "model.head": "whole"}
+"""Settings that runs leave unsaid where they are as they always were."""
 SHORT = {"data.name": "dataset", "data.order": "order", "train.epochs": "epochs", "model.width": "width"}
 
 
@@ -30,7 +32,8 @@ def flat_settings(identity: Mapping[str, Any], episodes: int) -> dict[str, Value
     flat: dict[str, Value] = {f"options.{name}": value for name, value in default_options(method).items()}
     for name, value in _flat("", identity):
         flat[SHORT.get(name, name)] = value
-    flat.setdefault("train.statistics", "batch")  # left unsaid by runs as they always were
+    for name, usual_value in UNSAID.items():
+        flat.setdefault(name, usual_value)
     flat["method"], flat["views"], flat["episodes"] = method, "+".join(views) or "none", episodes
     flat["data.episodes"] = _sizes(identity["data"].get("episodes"))
     flat.pop("seed", None)
