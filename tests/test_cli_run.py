@@ -67,6 +67,19 @@ def test_show__tells_one_run(call: Any, tmp_path: Path) -> None:
     assert " ".join(map(str, result["picks"][0]["0"]["rows"])) in out
 
 
+def test_show__what_is_set_otherwise(call: Any, tmp_path: Path) -> None:
+    call(*QUICK, "--selector", "random")
+    plain = call("show", str(next((tmp_path / "runs").iterdir())))[1]
+    assert "an episode\ndata.episodes=2\n\naccuracy on each" in plain
+    settings = ["model.head=grown", "model.name=small", "quota=fixed", "data.order=3", "options.weights=equal"]
+    more = [part for setting in settings for part in ("--set", setting)]
+    assert call(*QUICK, *more, "--views", "pixels,supervised", "--out", "others")[0] == 0
+    out = call("show", str(next((tmp_path / "others").glob("*/config.json")).parent))[1]
+    assert (
+        "quota=fixed, data.order=3, data.episodes=2, model.name=small, model.head=grown, options.weights=equal\n" in out
+    )
+
+
 def test_run__settings_from_a_file_and_by_set(call: Any, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text('learner = "er"\ncapacity = 4\n[train]\nepochs = 1\n', encoding="utf-8")
     assert call(*QUICK, "--config", "run.toml", "--set", "options.weights=equal", "--set", "train.momentum=0.5")[0] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +28,11 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
     on = f" on {', '.join(identity['views'])}" if identity["views"] else ""
     say(f"{identity['data']['name']}: {identity['learner']}, {identity['selector']}{on}")
     epochs = counted(identity["train"]["epochs"], "epoch")
-    say(f"capacity {identity['capacity']}, seed {identity['seed']}, {epochs} an episode\n")
+    say(f"capacity {identity['capacity']}, seed {identity['seed']}, {epochs} an episode")
+    set_otherwise = list(_set_otherwise(identity))
+    if set_otherwise:
+        say(", ".join(set_otherwise))
+    say("\naccuracy on each episode after each episode, per cent\n")
     _show_matrix(result["accuracy"])
     known = {name: value for name, value in all_metrics(result["accuracy"]).items() if not math.isnan(value)}
     metrics = "   ".join(f"{name} {100 * value:.1f}" for name, value in known.items())
@@ -39,8 +44,23 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
     say(f"\n{spent}\n{versions}")
 
 
+def _set_otherwise(identity: dict[str, Any]) -> Iterator[str]:
+    """Settings of the run that are not at their defaults, but for those that are told anyway."""
+    from ..experiment.config import RunConfig, plain_values
+
+    usual = plain_values(RunConfig(device="cpu"))
+    if identity["quota"] != usual["quota"]:
+        yield f"quota={identity['quota']}"
+    for room in ("data", "model", "train", "learning"):
+        for name, default in usual[room].items():
+            value = identity[room].get(name, default)  # what is left unsaid is as it always was
+            if value != default and (room, name) not in (("data", "name"), ("train", "epochs")):
+                yield f"{room}.{name}={value}"
+    yield from (f"options.{name}={value}" for name, value in identity["options"].items())
+
+
 def _show_matrix(accuracy: list[list[float]]) -> None:
-    heads = ["after", *(f"episode {i + 1}" for i in range(len(accuracy))), "mean"]
+    heads = ["after", *(str(i + 1) for i in range(len(accuracy))), "mean"]
     rows = []
     for number, row in enumerate(accuracy, start=1):
         cells = [f"{100 * value:.1f}" for value in row] + [""] * (len(accuracy) - number)
