@@ -185,6 +185,7 @@ def test_embeddings__each_alone_and_beside_the_supervised_one() -> None:
 SEEDS = {
     "past_mers_cifar100": 8,
     "past_mers_cifar100_order_42": 6,
+    "past_mers_narrow_cifar100": 6,
     "claims_cifar100": 3,
     "ablations_cifar100": 3,
     "ablations_cifar100_order_42": 3,
