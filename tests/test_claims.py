@@ -169,6 +169,31 @@ def test_evidence__the_papers_difference_over_the_pairs_of_which_it_prints_both(
     assert found.together.printed["FAA"] == pytest.approx((2 * by_capacity[500] + by_capacity[2000]) / 3)
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "against", "compared"),
+    [
+        ("train.statistics", ("first", "first"), "random", True),
+        ("train.statistics", ("first", "batch"), "random", False),
+        ("train.statistics", ("first", "batch"), "mers", False),
+        ("model.head", ("grown", "whole"), "random", True),  # of which the paper says nothing
+        ("model.head", ("grown", "whole"), "mers", False),
+        ("simclr.epochs", (50, 200), "mers", False),
+    ],
+)
+def test_evidence__the_paper_compares_neither_a_cell_with_itself_nor_its_training_with_another(
+    name: str, values: tuple[Any, Any], against: str, compared: bool
+) -> None:
+    selectors = ("mers", against)
+    sides: list[dict[str, Any]] = [{"selector": each, name: v} for each, v in zip(selectors, values, strict=True)]
+    places: list[dict[str, Any]] = [
+        {"selector": side["selector"], name.replace(".", "__"): side[name], "capacity": 500} for side in sides
+    ]
+    records = [*runs([31, 32], **places[0]), *runs([30, 30], **places[1])]
+    found = one(records, Claim("", sides[0], sides[1], ("FAA",))).together
+    assert found.tests["FAA"].pairs == 2
+    assert math.isnan(found.printed["FAA"]) != compared
+
+
 def test_evidence__without_a_selector_in_the_claim_it_is_the_same_on_both_sides() -> None:
     claim = Claim("", {"capacity": 500}, {"capacity": 100}, ("FAA",))
     records = [

@@ -295,7 +295,12 @@ def numbers(result: Any) -> Any:
 
 def test_run__stacked_as_alone_and_under_a_name_of_its_own(data: str, tmp_path: Path) -> None:
     other = {"width": WIDTH, "initialisation": "torch", "head": "grown"}
-    configs = [config(data, 0), config(data, 1), config(data, 0, "maxherding", capacity=4), config(data, 0, model=other)]
+    configs = [
+        config(data, 0),
+        config(data, 1),
+        config(data, 0, "maxherding", capacity=4),
+        config(data, 0, model=other),
+    ]
     together = run_all(configs, tmp_path / "together")
     for each, result in zip(configs, together, strict=True):
         assert numbers(result) == numbers(run(each, tmp_path / "alone"))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .axes import DERIVED, SELECTED, comparable, in_order, of_selection
 from .claims import VERDICTS, Claim
 from .fields import ABSENT, Value, field_name
-from .paper import printed_result
+from .paper import departures, printed_result
 from .statistics import Paired, paired_test
 from .stored import Record, known_fields
 
@@ -29,7 +29,7 @@ class Row:
     tests: Mapping[str, Paired]
     """By metric."""
     printed: Mapping[str, float]
-    """By metric: the paper's difference, over the pairs of which it prints both; NaN if it prints none."""
+    """By metric: the paper's difference, over the pairs that it compares too; NaN if it compares none."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,10 @@ def _test(metric: str, pairs: Sequence[Pair]) -> Paired:
 
 
 def _printed(metric: str, pairs: Sequence[Pair]) -> float:
-    found = [[printed_result(metric, record.settings) for record in pair] for pair in pairs]
-    differences = [one.mean - other.mean for one, other in found if one is not None and other is not None]
+    """A cell of its own the paper does not compare with itself, nor its protocol with another."""
+    alike = [pair for pair in pairs if departures(pair[0].settings) == departures(pair[1].settings)]
+    found = [[printed_result(metric, record.settings) for record in pair] for pair in alike]
+    differences = [a.mean - b.mean for a, b in found if a is not None and b is not None and a is not b]
     return sum(differences) / len(differences) if differences else math.nan
 
 
