@@ -249,15 +249,23 @@ def test_results__are_runs_of_these_files() -> None:
     assert stored <= known
 
 
-@pytest.mark.parametrize("data", ["digits"])
-def test_results_of_a_cpu__are_all_runs_of_these_files(data: str) -> None:
-    """And none is missing."""
+@pytest.mark.parametrize(
+    ("packed", "stems", "seeds"),
+    [
+        ("digits", [file.stem for file in ON_CPU if file.stem.endswith("digits")], 30),
+        ("small_cifar100", ["small_cifar100", "past_mers_small_cifar100"], 5),
+        ("learner_small_cifar100", ["learner_small_cifar100"], 5),
+    ],
+)
+def test_results_of_a_cpu__are_all_runs_of_these_files(packed: str, stems: list[str], seeds: int) -> None:
+    """Of so many seeds, and none is missing."""
     known = set()
-    for file, (preset, _) in ON_CPU.items():
-        if file.stem.endswith(data):
-            known |= {run.name for run in read_grids([file], preset, {"device": "cpu"}).runs}
-    packed = ROOT / "experiments" / "results_cpu" / f"{data}.tar.xz"
-    assert {name.partition("/")[0] for name, _ in members(packed)} == known
+    for stem in stems:
+        file = ROOT / "experiments" / f"{stem}.toml"
+        planned = read_grids([file], ON_CPU[file][0], {"device": "cpu"}).runs
+        known |= {run.name for run in planned if run.config.seed < seeds}
+    archive = ROOT / "experiments" / "results_cpu" / f"{packed}.tar.xz"
+    assert {name.partition("/")[0] for name, _ in members(archive)} == known
 
 
 def test_docs__name_every_file_and_no_other() -> None:
