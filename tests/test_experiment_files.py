@@ -29,6 +29,7 @@ ON_CPU: dict[Path, tuple[str | None, int]] = {
     ROOT / "experiments" / "small_cifar100.toml": (None, 8),
     ROOT / "experiments" / "past_mers_small_cifar100.toml": (None, 8),
     ROOT / "experiments" / "learner_small_cifar100.toml": (None, 8),
+    ROOT / "experiments" / "beyond_small_cifar100.toml": (None, 5),
 }
 FILES = sorted({*(ROOT / "experiments").glob("*.toml")} - {*ON_CPU})
 COST = re.compile(r"^# ([\d,]+) runs of ([\d,]+) steps: ([\d,]+) steps in all; with --preset fast ([\d,]+)\.$", re.M)
