@@ -20,6 +20,7 @@ from keepset.experiment.grid import read_grids
 from keepset.experiment.locks import Locks
 from keepset.experiment.results import RunFolder
 from keepset.experiment.run import run
+from keepset.report.stored import read_records
 
 GRID = """
 learner = "er"
@@ -87,6 +88,33 @@ def test_dry_run__a_command_for_every_run_that_is_left(call: Any, tmp_path: Path
     assert len(list(tmp_path.glob("runs/*"))) == 1, "nothing was run"
 
 
+@pytest.mark.parametrize(
+    ("where", "left"),
+    [
+        (["seed=1"], ["random 1", "maxherding 1"]),
+        (["selector=maxherding:pixels"], ["maxherding 0", "maxherding 1"]),
+        (["method=maxherding,random", "seed=0", "episodes=2"], ["random 0", "maxherding 0"]),
+        (["bandwidth=-"], ["random 0", "random 1"]),
+        (["bandwidth=median"], ["maxherding 0", "maxherding 1"]),
+    ],
+)
+def test_where__only_these_runs_in_the_order_of_the_file(call: Any, where: list[str], left: list[str]) -> None:
+    code, out, err = call("grid.toml", "--dry-run", *(word for each in where for word in ("--where", each)))
+    assert code == 0
+    assert err.startswith(f"{len(left)} runs, 0 finished, {len(left)} left")
+    lines = [shlex.split(line) for line in out.splitlines()]
+    found = [f"{line[line.index('--selector') + 1]} {line[line.index('--seed') + 1]}" for line in lines]
+    assert [each.replace(":pixels", "") for each in found] == left
+
+
+def test_where__names_runs_as_tables_do(call: Any) -> None:
+    assert call("grid.toml", "--workers", "1", "--where", "method=maxherding", "--where", "seed=0")[0] == 0
+    (stored,) = read_records(["runs"]).records
+    assert (stored["method"], stored["seed"]) == ("maxherding", 0)
+    for name, value in stored.settings.items():
+        assert " 1 finished" in call("grid.toml", "--dry-run", "--where", f"{name}={value}")[2], name
+
+
 def test_grid__preset_is_the_fast_twin(call: Any, tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text(GRID.replace("[train]\nepochs = 1\n", ""), encoding="utf-8")
     assert "4 left: 3,200 steps" in call("grid.toml", "--dry-run")[2]
@@ -135,6 +163,9 @@ def broken_off(*_: Any) -> None:
         (["grid.toml", "--engine", "slurm", "--set-slurm", "partition"], "--set-slurm must be key=value"),
         (["grid.toml", "--set-slurm", "partition=gpu"], "--set-slurm goes with --engine slurm, got --engine local"),
         (["grid.toml", "--address", "auto"], "--address goes with --engine ray, got --engine local"),
+        (["grid.toml", "--where", "lerner=er"], "unknown field 'lerner'; did you mean 'learner'?"),
+        (["grid.toml", "--where", "capacity=5"], "no run has capacity '5'; choose from 8"),
+        (["grid.toml", "--where", "capacity"], "--where must be field=value"),
         (["grid.toml", "--set", "data.episodes=3"], "episodes must divide the 4 classes"),
     ],
 )

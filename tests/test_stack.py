@@ -375,7 +375,7 @@ MIXED: list[dict[str, Any]] = [
 
 def planned(**more: Any) -> Planned:
     config = make_config(flags={"data": {"name": "cifar100"}, "train": TRAIN, "device": "cuda", **more})
-    return Planned(run_hash(config), config, 1)
+    return Planned(run_hash(config), config, 1, 10)
 
 
 @pytest.fixture

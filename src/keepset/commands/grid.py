@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ import typer
 from .arguments import nested_settings, toml_value, whole_numbers
 from .console import say, warn
 from .progress import Told, bars, told_of_views
+from .stored import conditions
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -38,6 +40,9 @@ def grid(
     ] = False,
     workers: Annotated[int | None, Option(help="Processes; if not given, one a GPU or half the cores.")] = None,
     set_: Annotated[list[str] | None, Option("--set", help="A setting for all runs: --set data.order=42.")] = None,
+    where: Annotated[
+        list[str] | None, Option("--where", help="Only these runs: learner=er-ace; capacity=100,500; again for more.")
+    ] = None,
     address: Annotated[str, Option(help="Of a Ray cluster; else $RAY_ADDRESS, or one that is started here.")] = "",
     set_slurm: Annotated[list[str] | None, Option(help="For Slurm: --set-slurm partition=gpu; also [slurm].")] = None,
 ) -> None:
@@ -48,6 +53,7 @@ def grid(
       keepset grid experiments/er_ace_cifar100.toml --preset fast --stacked
       keepset grid experiments/er_ace_cifar100.toml --dry-run
       keepset grid experiments/*_order_42.toml --set seed=0 --side-by-side 8
+      keepset grid experiments/claims_cifar100.toml --where learner=er --where selector=mers,random
       keepset grid my.toml --engine ray --address auto
       keepset grid my.toml --engine slurm --workers 4 --set-slurm partition=gpu --set-slurm timeout_min=600
     """
@@ -59,7 +65,7 @@ def grid(
         if given and engine != wanted:
             raise ValueError(f"{option} goes with --engine {wanted}, got --engine {engine}; set that, or leave it out")
     slurm = {key: toml_value(value) for key, value in map(_pair, set_slurm or [])}
-    planned = read_grids(files, preset, nested_settings({}, set_ or []))
+    planned = _only(read_grids(files, preset, nested_settings({}, set_ or [])), where or [])
     planned = stacked_where_possible(planned, out) if stacked else planned
     how = How(engine, workers, whole_numbers(side_by_side), address, {**planned.slurm, **slurm})
     _outlook(planned, out, usual_workers(how, planned.runs))
@@ -77,6 +83,19 @@ def grid(
         warn(f"broken off; the same command goes on where it was{jobs}")
         raise
     _conclude(standing)
+
+
+def _only(planned: Grid, where: Sequence[str]) -> Grid:
+    """The runs that tables will find by the same `--where`."""
+    if not where:
+        return planned
+    from ..experiment.config import identity
+    from ..report.axes import asked_for
+    from ..report.stored import planned_record
+
+    records = [planned_record(run.name, identity(run.config), run.episodes) for run in planned.runs]
+    names = {record.folder.name for record in asked_for(records, conditions(where))[0]}
+    return replace(planned, runs=tuple(run for run in planned.runs if run.name in names))
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -21,11 +21,12 @@ SIZES: Mapping[str, tuple[int, int]] = {"cifar100": (100, 500), "tinyimagenet": 
 
 @dataclass(frozen=True)
 class Planned:
-    """A run of a grid: the name of its folder, its config, and how many steps it trains."""
+    """A run of a grid: the name of its folder, its config, how many steps it trains, and in how many episodes."""
 
     name: str
     config: RunConfig
     steps: int
+    episodes: int
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ def read_grids(files: Sequence[str | Path], preset: str | None = None, flags: Ma
             for config in _configs(Path(file), preset, flags or {}, slurm):
                 if config.data not in images:
                     images[config.data] = episode_images(config.data)
-                name = run_hash(config)
-                runs.setdefault(name, Planned(name, config, steps_of(config, images[config.data])))
+                name, counts = run_hash(config), images[config.data]
+                runs.setdefault(name, Planned(name, config, steps_of(config, counts), len(counts)))
         except ValueError as error:
             raise ValueError(error if str(file) in str(error) else f"{file}: {error}") from None
     return Grid(tuple(runs.values()), slurm)

@@ -25,7 +25,7 @@ def _stacked(run: Planned, out: Path) -> Planned:
     if finished(out, run.name) or not can_stack(run.config):
         return run
     config = dataclasses.replace(run.config, train=dataclasses.replace(run.config.train, stacked=True))
-    return Planned(run_hash(config), config, run.steps)
+    return dataclasses.replace(run, name=run_hash(config), config=config)
 
 
 def can_stack(config: RunConfig) -> bool:

@@ -50,14 +50,14 @@ class Job:
 
     def text(self) -> str:
         """As JSON, with paths that mean the same in any folder."""
-        runs = [[each.name, _anywhere(plain_values(each.config)), each.steps] for each in self.runs]
+        runs = [{**vars(each), "config": _anywhere(plain_values(each.config))} for each in self.runs]
         content = {"runs": runs, "out": str(self.out.absolute()), "side_by_side": self.side_by_side}
         return json.dumps(content)
 
 
 def read_job(text: str) -> Job:
     content = json.loads(text)
-    runs = [Planned(name, make_config(flags=plain), steps) for name, plain, steps in content["runs"]]
+    runs = [Planned(**{**each, "config": make_config(flags=each["config"])}) for each in content["runs"]]
     for run in runs:  # else its result would lie where nobody looks for it
         if run_hash(run.config) != run.name:
             why = "give every machine the same keepset, data and weights"

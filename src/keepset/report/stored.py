@@ -24,8 +24,8 @@ PICKS, IDENTITY = b'\n "picks": ', b'\n "identity": '
 
 @dataclass(frozen=True)
 class Record:
-    """One finished run. `settings` are what changes its numbers besides the seed, by short or dotted names (`epochs`,
-    `options.weights`), one object for all runs that share them; `accuracy` is the matrix, in fractions."""
+    """One run, finished or planned. `settings` are what changes its numbers besides the seed, by short or dotted names
+    (`epochs`, `options.weights`), one object for all runs that share them; `accuracy` is the matrix, in fractions."""
 
     folder: Path
     """Where it lies; in an archive this is a name for people to read, and nothing that can be opened."""
@@ -142,13 +142,18 @@ def _record(folder: Path, file: BinaryIO) -> Record:
             raise ValueError(f"the accuracies in {folder}/result.json must be in 0..1")
         return Record(
             folder,
-            _shared(json.dumps({**identity, "seed": 0}), len(accuracy)),
+            _settings(identity, len(accuracy)),
             seed,
             accuracy,
             _metrics(result, accuracy),
         )
     except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{folder}/result.json is no result of keepset run ({error!r})") from None
+
+
+def planned_record(name: str, identity: Mapping[str, Any], episodes: int) -> Record:
+    """A run that is still to come, to be asked for as stored ones are."""
+    return Record(Path(name), _settings(identity, episodes), int(identity["seed"]), (), {})
 
 
 def _metrics(result: Mapping[str, Any], accuracy: Any) -> Mapping[str, float]:
@@ -174,9 +179,13 @@ def _ends(file: BinaryIO) -> tuple[Any, Any]:
     return whole, whole["identity"]
 
 
+def _settings(identity: Mapping[str, Any], episodes: int) -> Mapping[str, Value]:
+    """One object for all runs that differ in their seeds alone: what is said of settings is then said of few."""
+    return _shared(json.dumps({**identity, "seed": 0}), episodes)
+
+
 @functools.lru_cache(2**14)
 def _shared(identity: str, episodes: int) -> Mapping[str, Value]:
-    """One object for all runs that differ in their seeds alone: what is said of settings is then said of few."""
     return flat_settings(json.loads(identity), episodes)
 
 
