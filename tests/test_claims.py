@@ -1,6 +1,7 @@
 """Claims held against runs: verdicts worked out by hand, which runs are pairs, the files, and the command."""
 
 import csv
+import dataclasses
 import math
 import re
 import sys
@@ -13,13 +14,14 @@ from fake_results import runs, write_result
 from keepset import cli
 from keepset.experiment.config import identity
 from keepset.experiment.grid import read_grids
+from keepset.metrics import NAMES
 from keepset.report.claims import DOES_NOT, HOLDS, NOT_SHOWN, NOT_TESTED, Claim, read_claims
 from keepset.report.evidence import Evidence, evidence
 from keepset.report.fields import ABSENT, flat_settings
 from keepset.report.forest import draw_claims
 from keepset.report.paper import printed_result
 from keepset.report.statistics import paired_test
-from keepset.report.stored import Record
+from keepset.report.stored import Record, planned_record
 from keepset.report.style import COLOURS, GREY
 from keepset.report.verdicts import brief_sheet, claim_sheets, claims_csv
 
@@ -329,6 +331,22 @@ def test_shipped_claims__are_of_runs_that_the_experiments_make(file: Path) -> No
         for side in (claim.of, claim.against):
             found = [each for each in known if all(each.get(name) == value for name, value in side.items())]
             assert found, side
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+@pytest.mark.parametrize("every", [["full_cifar100", "full_learner_cifar100"], None], ids=["full", "fast"])
+def test_shipped_claims__take_all_that_the_experiments_of_one_length_make(file: Path, every: list[str] | None) -> None:
+    """Nothing is refused as several experiments in one place, if what other claims vary is left out."""
+    stems = every or [path.stem for path in (ROOT / "experiments").glob("*_cifar100*.toml")]
+    stems = [stem for stem in stems if "dinov2" not in stem and "small" not in stem and (every or "full" not in stem)]
+    planned = read_grids([ROOT / "experiments" / f"{stem}.toml" for stem in stems], None if every else "fast").runs
+    records = [planned_record(run.name, identity(run.config), run.episodes) for run in planned]
+    records = [dataclasses.replace(record, metrics=dict.fromkeys(NAMES, 0.5)) for record in records]
+    for name, usual, varied_in in (("simclr.epochs", 200, "simclr"), ("train.statistics", "batch", "training")):
+        if file.stem != varied_in:
+            records = [record for record in records if record[name] in (usual, ABSENT)]
+    found = evidence(read_claims(file), records)
+    assert every or all(each.together.pairs for each in found)
 
 
 # ---------------------------------------------------------------- sheets and the command

@@ -106,7 +106,7 @@ def _tally(found: Sequence[Evidence]) -> Sheet:
         notes.insert(0, f"all of {', '.join(told)}")
     if any(not math.isnan(value) for each in found for value in each.together.printed.values()):
         other = other_protocol(found)
-        notes.append("paper: the difference of its means, over the pairs of which it prints both")
+        notes.append("paper: the difference of its means, over the pairs that it compares too")
         notes += [f"another protocol than the paper's: {', '.join(other)}"] if other else []
     return Sheet(
         f"{counted(len(found), 'claim')} in {counted(len(every), 'metric')}",
