@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -120,9 +121,10 @@ def test_nets__weights_are_spread_as_they_should() -> None:
         assert float(values.std()) == pytest.approx(bound / math.sqrt(3), rel=0.2)
 
 
-def test_nets__as_torch_begins_its_layers() -> None:
+@pytest.mark.parametrize("build", [functools.partial(resnet18, 100, 32), functools.partial(small_net, 100, 3)])
+def test_nets__as_torch_begins_its_layers(build: Callable[..., Classifier]) -> None:
     """Uniform, of variance 1/3 over the inputs: what torch's own layers have, which are the oracle."""
-    network = resnet18(100, 32, generator=1, initialisation="torch")
+    network = build(generator=1, initialisation="torch")
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for layer in network.modules():
@@ -132,8 +134,8 @@ def test_nets__as_torch_begins_its_layers() -> None:
                 bound = 1 / math.sqrt(layer.in_channels * layer.kernel_size[0] ** 2)
                 assert max(float(found.abs().max()), float(own.abs().max())) < 1.0001 * bound
                 assert float(found.std()) == pytest.approx(float(own.std()), rel=0.1)
-    he = resnet18(100, 32, generator=1)
-    assert not torch.equal(network.blocks[0].convolution1.weight, he.blocks[0].convolution1.weight)  # type: ignore
+    both = zip(network.parameters(), build(generator=1).parameters(), strict=True)
+    assert not any(torch.equal(found, he) for found, he in both if found.ndim == 4)
 
 
 @pytest.mark.parametrize("build", BUILDERS)
@@ -167,6 +169,12 @@ def test_draw_units__those_and_no_others(build: Callable[[Any], Classifier]) -> 
 def test_nets__bad_sizes_name_the_argument(argument: str, call: Callable[[], Classifier]) -> None:
     with pytest.raises(ValueError, match=f"{argument} must be in 1"):
         call()
+
+
+@pytest.mark.parametrize("build", [functools.partial(resnet18, 10, 8), functools.partial(small_net, 10)])
+def test_nets__unknown_initialisation(build: Callable[..., Classifier]) -> None:
+    with pytest.raises(ValueError, match="unknown initialisation 'tourch'; did you mean 'torch'"):
+        build(initialisation="tourch")
 
 
 # ---------------------------------------------------------------- the stem as a product of matrices

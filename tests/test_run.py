@@ -1,6 +1,7 @@
 """The episode loop: what it keeps, resumes and repeats."""
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -18,7 +19,8 @@ from keepset.experiment.results import CHECKPOINT, FORMER, RunFolder
 from keepset.experiment.run import run
 from keepset.experiment.world import World
 from keepset.learning import LEARNERS
-from keepset.learning.plan import batch_sizes, plan_epoch
+from keepset.learning.plan import batch_sizes, generator_of, plan_epoch
+from keepset.learning.resnet import INITIALISATIONS, resnet18, small_net
 from keepset.selection import SELECTORS
 
 QUICK: dict[str, Any] = {
@@ -244,15 +246,29 @@ def test_world__memory_before_during_and_after_each_episode(small: str, tmp_path
         assert world.buffer[2]["row"].tolist() == world.episodes[1].train_rows[list(chosen[2])].tolist()
 
 
+@pytest.mark.parametrize("initialisation", INITIALISATIONS)
+@pytest.mark.parametrize("name", ["small", "resnet18"])
+def test_world__its_network_begins_as_the_settings_say(
+    small: str, tmp_path: Path, name: str, initialisation: str
+) -> None:
+    model = {"name": name, "width": 8, "initialisation": initialisation}
+    config = make_config(flags=flags(small, seed=5, model=model))
+    found = World(config, RunFolder(tmp_path, config)).model.state_dict()
+    build: Any = small_net if name == "small" else functools.partial(resnet18, width=8)
+    wanted = build(4, channels=1, generator=generator_of(5, "model"), initialisation=initialisation).state_dict()
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[each], wanted[each]) for each in wanted)
+
+
 def test_world__a_grown_head_has_units_drawn_as_their_classes_come(small: str, tmp_path: Path) -> None:
     """Steps of no length leave them as they were drawn."""
     still = {"train": {"epochs": 1}, "learning": {"rate": 1e-30}}
     worlds = {}
-    for head in ("whole", "grown"):
-        config = make_config(flags=flags(small, selector="random", model={"head": head}, **still))
-        worlds[head] = World(config, RunFolder(tmp_path / head, config))
-        worlds[head].begin()
-    whole, grown = (world.model.head.state_dict() for world in worlds.values())
+    for head, seed in (("whole", 0), ("grown", 0), ("grown", 1)):
+        config = make_config(flags=flags(small, selector="random", model={"head": head}, seed=seed, **still))
+        worlds[head, seed] = World(config, RunFolder(tmp_path / head, config))
+        worlds[head, seed].begin()
+    whole, grown, other = (world.model.head.state_dict() for world in worlds.values())
     for number in (0, 1):
         for world in worlds.values():
             train(world, number)
@@ -263,6 +279,7 @@ def test_world__a_grown_head_has_units_drawn_as_their_classes_come(small: str, t
         for name in whole:
             assert torch.equal(whole[name][:2], grown[name][:2]), "those that are there stay"
             assert torch.equal(whole[name][2:], grown[name][2:]) == (number == 0)
+    assert not torch.equal(grown["weight"][2:], other["weight"][2:]), "each seed draws its own"
 
 
 def test_run__replay_beats_finetune_and_stays_below_joint(tmp_path: Path) -> None:

@@ -304,6 +304,7 @@ def test_run__stacked_as_alone_and_under_a_name_of_its_own(data: str, tmp_path: 
     together = run_all(configs, tmp_path / "together")
     for each, result in zip(configs, together, strict=True):
         assert numbers(result) == numbers(run(each, tmp_path / "alone"))
+    assert numbers(together[3]) != numbers(together[0])
     plain, still = config(data, 0, stacked=False), config(data, 0, train={"epochs": 1, "statistics": "first"})
     assert len({run_hash(plain), run_hash(still), run_hash(configs[0])}) == 3
     assert first_key(plain) == first_key(configs[0]) == first_key(still), "the first episode is the same for all"

@@ -19,7 +19,8 @@ from ..data import DataSettings, content
 from ..files import read_toml
 from ..learning import LearnerSettings, learner
 from ..learning.learner import unused_settings
-from ..learning.models import HEADS, INITIALISATIONS, MODELS
+from ..learning.models import HEADS, MODELS
+from ..learning.resnet import INITIALISATIONS
 from ..learning.trainer import TrainSettings
 from ..selection.api import is_own_selector, own_selector, select_per_class
 from ..selection.options import POINT_WEIGHTS, Cover
@@ -51,7 +52,8 @@ class ModelSettings:
     initialisation: str = "he"
     """How convolutions begin: `he`, of variance 2 over a map's outputs, or `torch`, of variance 1/3 over its inputs."""
     head: str = "whole"
-    """Units of classes to come: `whole`, there from the beginning, or `grown`, drawn anew as their episode begins."""
+    """Units of classes to come: `whole`, there from the beginning, or `grown`, drawn anew as their episode begins; in
+    both STAR's step is as long as a share of the whole head, with all its units."""
 
     def __post_init__(self) -> None:
         check_choice("model", self.name, MODELS)

@@ -9,7 +9,6 @@ import torch
 from .resnet import Classifier, resnet18, small_net
 
 MODELS = ("auto", "resnet18", "small")
-INITIALISATIONS = ("he", "torch")
 HEADS = ("whole", "grown")
 SMALL_IMAGE = 16  # pixels; below it a ResNet would have nothing to shrink
 

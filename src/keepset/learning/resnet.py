@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..checks import check_range, read_generator
+from ..checks import check_choice, check_range, read_generator
 from . import stacked
 from .aside import Convolution
 from .norm import Norm, Parts
 
 LARGEST = 2**20
+INITIALISATIONS = ("he", "torch")
 Network = TypeVar("Network", bound=nn.Module)
 
 
@@ -195,6 +196,7 @@ def _check(classes: int, channels: int) -> None:
 @torch.no_grad()
 def initialise(network: Network, generator: int | torch.Generator | None, kind: str = "he") -> Network:
     """The network (of the meta device, say) on the CPU, every weight drawn from the generator, layer by layer."""
+    check_choice("initialisation", kind, INITIALISATIONS)
     source = read_generator(generator)
     network.to_empty(device="cpu")
     for layer in network.modules():
