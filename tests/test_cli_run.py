@@ -70,14 +70,23 @@ def test_show__tells_one_run(call: Any, tmp_path: Path) -> None:
 def test_show__what_is_set_otherwise(call: Any, tmp_path: Path) -> None:
     call(*QUICK, "--selector", "random")
     plain = call("show", str(next((tmp_path / "runs").iterdir())))[1]
-    assert "an episode\ndata.episodes=2\n\naccuracy on each" in plain
-    settings = ["model.head=grown", "model.name=small", "quota=fixed", "data.order=3", "options.weights=equal"]
-    more = [part for setting in settings for part in ("--set", setting)]
-    assert call(*QUICK, *more, "--views", "pixels,supervised", "--out", "others")[0] == 0
+    assert "an episode, on cpu\ndata.episodes=2\n\naccuracy on each" in plain
+    settings = {
+        "quota": "fixed",
+        "data.order": 3,
+        "data.episodes": 2,
+        "model.name": "small",
+        "model.head": "grown",
+        "train.decay_at": 0.4,
+        "learning.memory_batch": 5,
+        "options.weights": "equal",
+        "simclr.epochs": 1,
+        "simclr.augmentation.crop": "[0.5, 1.0]",
+    }
+    more = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    assert call(*QUICK, *more, "--views", "pixels,simclr", "--out", "others")[0] == 0
     out = call("show", str(next((tmp_path / "others").glob("*/config.json")).parent))[1]
-    assert (
-        "quota=fixed, data.order=3, data.episodes=2, model.name=small, model.head=grown, options.weights=equal\n" in out
-    )
+    assert ", ".join(f"{name}={value}" for name, value in settings.items()) + "\n" in out
 
 
 def test_run__settings_from_a_file_and_by_set(call: Any, tmp_path: Path) -> None:

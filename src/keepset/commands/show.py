@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +28,7 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
     on = f" on {', '.join(identity['views'])}" if identity["views"] else ""
     say(f"{identity['data']['name']}: {identity['learner']}, {identity['selector']}{on}")
     epochs = counted(identity["train"]["epochs"], "epoch")
-    say(f"capacity {identity['capacity']}, seed {identity['seed']}, {epochs} an episode")
+    say(f"capacity {identity['capacity']}, seed {identity['seed']}, {epochs} an episode, on {identity['device']}")
     set_otherwise = list(_set_otherwise(identity))
     if set_otherwise:
         say(", ".join(set_otherwise))
@@ -46,9 +46,10 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
 
 def _set_otherwise(identity: dict[str, Any]) -> Iterator[str]:
     """Settings of the run that are not at their defaults, but for those that are told anyway."""
-    from ..experiment.config import RunConfig, plain_values
+    from ..experiment.config import make_config, plain_values
+    from ..views import ENCODERS
 
-    usual = plain_values(RunConfig(device="cpu"))
+    usual = plain_values(make_config(flags={"data": {"name": identity["data"]["name"]}, "device": "cpu"}))
     if identity["quota"] != usual["quota"]:
         yield f"quota={identity['quota']}"
     for room in ("data", "model", "train", "learning"):
@@ -57,6 +58,20 @@ def _set_otherwise(identity: dict[str, Any]) -> Iterator[str]:
             if value != default and (room, name) not in (("data", "name"), ("train", "epochs")):
                 yield f"{room}.{name}={value}"
     yield from (f"options.{name}={value}" for name, value in identity["options"].items())
+    for room in (name for name in ENCODERS if name in identity):
+        for name, default in _flat(usual[room]):
+            value = dict(_flat(identity[room])).get(name, default)
+            if default not in (value, "auto"):  # of `auto` a recipe has what it came to
+                yield f"{room}.{name}={value}"
+
+
+def _flat(settings: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted names; a pair of numbers is a list, as a result has it."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{place}{name}.")
+        else:
+            yield place + name, list(value) if isinstance(value, tuple) else value
 
 
 def _show_matrix(accuracy: list[list[float]]) -> None:
