@@ -1,6 +1,6 @@
 """Put below the commands of a page what they print: python docs/fill.py
 
-A fenced command that is followed by `<!-- prints -->` has its output from there to `<!-- end -->`.
+A fenced command or script in Python that is followed by `<!-- prints -->` has its output from there to `<!-- end -->`.
 """
 
 import re
@@ -11,7 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PRINTED = re.compile(
-    r"(^```\n(keepset [^`]+)```\n\n<!-- prints -->\n)(?:(?!<!-- prints -->).)*?(?=^<!-- end -->$)",
+    r"(^```(?:python)?\n((?:(?<=python\n)|(?=keepset ))[^`]+)```\n\n<!-- prints -->\n)"
+    r"(?:(?!<!-- prints -->).)*?(?=^<!-- end -->$)",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -22,11 +23,10 @@ def filled(text: str) -> str:
     return PRINTED.sub(lambda found: f"{found[1]}\n{printed(found[2])}\n", text)
 
 
-def printed(command: str) -> str:
-    words = shlex.split(command.replace("\\\n", " "))[1:]
-    done = subprocess.run(
-        [sys.executable, "-m", "keepset", *words], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+def printed(code: str) -> str:
+    """What a command, `keepset ...`, or else a script prints."""
+    command = ["-m", *shlex.split(code.replace("\\\n", " "))] if code.startswith("keepset ") else ["-c", code]
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.strip() + "\n"
 
 
