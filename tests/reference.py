@@ -68,7 +68,7 @@ def neighbour_count(count: int, budget: int) -> int:
 
 
 def alpha(view: Vectors, k: int, rule: str) -> float:
-    """A view's weight before normalising (Eq. 5 and 6)."""
+    """A view's weight before normalising (Eq. 4 and 5)."""
     d = euclidean(view)
     rho_k = np.array([np.mean(nearest(d, i, k)) for i in range(len(d))])
     rho_1 = np.array([nearest(d, i, 1)[0] for i in range(len(d))])
