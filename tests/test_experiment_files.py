@@ -148,7 +148,7 @@ def test_ablations__in_short_one_thing_at_a_time_and_no_run_of_the_claims() -> N
         config = run.config
         assert config.capacity == 500
         changed = [config.learner != "er-ace", config.data.order != "canonical", config.views != usual.views]
-        changed += [config.simclr.epochs != usual.simclr.epochs, config.selector == "probcover:simclr"]
+        changed += [config.simclr != usual.simclr, config.selector == "probcover:simclr"]
         assert len(config.options) + sum(changed) == 1, config
         shared += [(config.learner, config.selector)] if run.name in claims else []
     assert set(shared) == {("er", "random")}, "to compare Rainbow Memory with"
