@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keepset.experiment.config import identity, make_config
+from keepset.experiment.config import make_config
+from keepset.experiment.identity import identity
 from keepset.metrics import NAMES, all_metrics, average_accuracies
 from keepset.report.fields import flat_settings
 from keepset.report.stored import Record

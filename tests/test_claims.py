@@ -12,8 +12,8 @@ import pytest
 
 from fake_results import runs, write_result
 from keepset import cli
-from keepset.experiment.config import identity
 from keepset.experiment.grid import read_grids
+from keepset.experiment.identity import identity
 from keepset.metrics import NAMES
 from keepset.report.claims import DOES_NOT, HOLDS, NOT_SHOWN, NOT_TESTED, Claim, read_claims
 from keepset.report.evidence import Evidence, evidence

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from keepset.experiment.config import identity, make_config, run_hash
+from keepset.experiment.config import make_config
+from keepset.experiment.identity import identity, run_hash
 
 
 def test_make_config__the_later_wins(tmp_path: Path) -> None:
@@ -288,7 +289,7 @@ def test_view_settings__true_and_false_where_they_mean_something() -> None:
 
 def test_run_hash__rises_with_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     before = run_hash(make_config())
-    monkeypatch.setattr("keepset.experiment.config.NUMBERS", 99)
+    monkeypatch.setattr("keepset.experiment.identity.NUMBERS", 99)
     assert run_hash(make_config()) != before
 
 

@@ -514,7 +514,8 @@ def test_run_all__every_run_as_alone(side_by_side: int | str, tmp_path: Path) ->
 
     import numpy as np
 
-    from keepset.experiment.config import make_config, run_hash
+    from keepset.experiment.config import make_config
+    from keepset.experiment.identity import run_hash
     from keepset.experiment.run import run
     from keepset.experiment.side_by_side import run_all
 

@@ -11,8 +11,9 @@ from typing import Any
 import pydantic
 import pytest
 
-from keepset.experiment.config import make_config, run_hash
+from keepset.experiment.config import make_config
 from keepset.experiment.grid import Planned, read_grids
+from keepset.experiment.identity import run_hash
 from keepset.packed import members
 from keepset.selection import SELECTORS
 from keepset.views import ENCODERS

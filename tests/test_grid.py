@@ -14,8 +14,9 @@ import pytest
 
 from keepset import cli
 from keepset.experiment import side_by_side
-from keepset.experiment.config import RunConfig, hash_of, make_config, run_hash
+from keepset.experiment.config import RunConfig, make_config
 from keepset.experiment.grid import Planned, combinations, command_of, read_grids
+from keepset.experiment.identity import hash_of, run_hash
 from keepset.experiment.launch import How, launch
 from keepset.experiment.locks import Locks
 from keepset.experiment.results import RunFolder

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keepset.experiment.config import identity, make_config, run_hash
+from keepset.experiment.config import make_config
+from keepset.experiment.identity import identity, run_hash
 from keepset.experiment.run import run
 from keepset.experiment.shared import first_key
 from keepset.experiment.side_by_side import run_all

@@ -10,7 +10,8 @@ import pytest
 import keepset
 from keepset import cli
 from keepset.distributed import select_distributed
-from keepset.experiment.config import identity, make_config, run_hash
+from keepset.experiment.config import make_config
+from keepset.experiment.identity import identity, run_hash
 from keepset.experiment.run import run
 
 MODULE = '''

@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from keepset.data import DataSettings, load, split
-from keepset.experiment.config import RunConfig, make_config, run_hash
+from keepset.experiment.config import RunConfig, make_config
+from keepset.experiment.identity import run_hash
 from keepset.experiment.results import CHECKPOINT, FORMER
 from keepset.experiment.run import run
 from keepset.experiment.side_by_side import run_all

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from keepset.experiment.config import make_config, run_hash
+from keepset.experiment.config import make_config
+from keepset.experiment.identity import run_hash
 from keepset.experiment.results import CHECKPOINT, FORMER, RunFolder
 from keepset.experiment.run import run
 from keepset.experiment.world import World

@@ -21,7 +21,8 @@ from torch import Tensor
 import keepset
 from keepset import cli, embed
 from keepset.data import Episode, load, split
-from keepset.experiment.config import RunConfig, make_config, run_hash
+from keepset.experiment.config import RunConfig, make_config
+from keepset.experiment.identity import run_hash
 from keepset.experiment.run import run
 from keepset.experiment.side_by_side import run_all
 from keepset.experiment.world import World

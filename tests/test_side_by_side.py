@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from keepset import cli
-from keepset.experiment.config import RunConfig, make_config, run_hash
+from keepset.experiment.config import RunConfig, make_config
+from keepset.experiment.identity import run_hash
 from keepset.experiment.results import RunFolder
 from keepset.experiment.run import run
 from keepset.experiment.shared import first_key

@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from keepset.experiment.config import RunConfig, make_config, run_hash
+from keepset.experiment.config import RunConfig, make_config
 from keepset.experiment.grid import Grid, Planned
+from keepset.experiment.identity import run_hash
 from keepset.experiment.run import run
 from keepset.experiment.shared import first_key
 from keepset.experiment.side_by_side import Failure, run_all
@@ -341,7 +342,7 @@ def test_run__what_cannot_be_stacked_is_refused_before_anything_is_written(data:
 
 
 def test_identity__a_run_that_is_not_stacked_has_the_name_it_always_had(data: str) -> None:
-    from keepset.experiment.config import identity
+    from keepset.experiment.identity import identity
 
     assert not {"stacked", "statistics"} & set(identity(config(data, 0, stacked=False))["train"])
     assert identity(config(data, 0))["train"]["stacked"] is True
@@ -349,7 +350,7 @@ def test_identity__a_run_that_is_not_stacked_has_the_name_it_always_had(data: st
 
 
 def test_identity__settings_that_are_not_read_and_a_schedule_that_was_another(data: str) -> None:
-    from keepset.experiment.config import identity
+    from keepset.experiment.identity import identity
 
     def training(learner: str = "er-ace", **train: Any) -> dict[str, Any]:
         found: dict[str, Any] = identity(config(data, 0, learner=learner, stacked=False, train=train))["train"]

@@ -89,7 +89,7 @@ def _only(planned: Grid, where: Sequence[str]) -> Grid:
     """The runs that tables will find by the same `--where`."""
     if not where:
         return planned
-    from ..experiment.config import identity
+    from ..experiment.identity import identity
     from ..report.axes import asked_for
     from ..report.stored import planned_record
 

@@ -60,7 +60,7 @@ def run(
       keepset run cifar100 --learner er-ace --selector mers --capacity 500 --preset paper
       keepset run photos/ --episodes 4 --set data.image_size=64 --set options.weights=equal
     """
-    from ..experiment.config import run_hash
+    from ..experiment.identity import run_hash
     from ..experiment.side_by_side import Failure
     from ..learning.trainer import Engine
 
@@ -98,7 +98,7 @@ def run(
 
 def _failed(failures: Sequence[Failure], count: int, out: Path) -> str:
     """Which runs failed, and why; where one had begun, the whole traceback is in its folder."""
-    from ..experiment.config import run_hash
+    from ..experiment.identity import run_hash
     from ..experiment.results import ERROR
     from ..experiment.work import write_error
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +13,9 @@ from typing import Any
 import torch
 
 from ..checks import check_choice, check_range, nearest_name
-from ..data import DataSettings, content
+from ..data import DataSettings
 from ..files import read_toml
 from ..learning import LearnerSettings, learner
-from ..learning.learner import unused_settings
 from ..learning.models import HEADS, MODELS
 from ..learning.resnet import INITIALISATIONS
 from ..learning.trainer import TrainSettings
@@ -30,8 +27,6 @@ from ..views import ENCODERS, DINOv2Settings, SimCLRSettings, VICRegSettings, ch
 from ..views import PRESETS as VIEW_PRESETS
 from ..views.encoders import Settings, without_mirroring
 
-NUMBERS = 3  # raised with each changelog entry under Numbers: results of different numbers never share a folder
-STAR_NUMBERS = 4  # raised with an entry that concerns STAR alone, so that runs without it stay what they are
 DEVICES = ("cpu", "cuda")
 QUOTAS = ("adaptive", "fixed")
 
@@ -179,52 +174,6 @@ def plain_values(settings: Any) -> Any:
     return dict(settings) if isinstance(settings, Mapping) else settings
 
 
-def identity(config: RunConfig) -> dict[str, Any]:
-    """What changes the numbers of a run, in plain values."""
-    plain = plain_values(config)
-    del plain["cache"], plain["keep_views"]
-    for name, encoder in ENCODERS.items():
-        del plain[name]
-        if name in config.used_views():
-            plain[name] = dict(encoder.recipe(getattr(config, name), torch.device(config.device)).settings)
-    plain["views"] = list(config.used_views())
-    plain["selector"] = config.method_and_view()[0]
-    del plain["data"]["folder"]
-    plain["data"]["name"] = content(config.data)
-    plain["train"] = _training(config)
-    for name in ("initialisation", "head"):  # runs did not know them before there was a choice
-        if plain["model"][name] == getattr(ModelSettings, name):
-            del plain["model"][name]
-    for name in unused_settings(config.learner):
-        del plain["learning"][name]
-    if config.learner.endswith("-star"):
-        plain["learning"]["star_numbers"] = STAR_NUMBERS
-    plain["numbers"] = NUMBERS
-    return json.loads(json.dumps(plain, default=str))  # type: ignore[no-any-return]
-
-
-def _training(config: RunConfig) -> dict[str, Any]:
-    """What changes the numbers of the training: without settings that runs did not know before there was a choice."""
-    plain = plain_values(config.train)
-    if not config.train.stacked:
-        del plain["stacked"]
-    replays = "memory_batch" not in unused_settings(config.learner)
-    if config.train.statistics == TrainSettings.statistics or not replays:
-        del plain["statistics"]
-    if config.train.decay_at < 0.5:  # at first the rate decayed only once
-        plain["decays"] = "again"
-    return plain  # type: ignore[no-any-return]
-
-
-def run_hash(config: RunConfig) -> str:
-    """The name of the run's folder."""
-    return hash_of(identity(config))
-
-
-def hash_of(identity: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-
-
 def make_config(
     preset: str | None = None, file: str | Path | None = None, flags: Mapping[str, Any] | None = None
 ) -> RunConfig:
@@ -239,11 +188,11 @@ def make_config(
     plain: dict[str, Any] = {}
     if preset is not None:
         check_choice("preset", preset, PRESETS)
-        plain = _merged(plain, PRESETS[preset])
+        plain = merged(plain, PRESETS[preset])
     if file is not None:
-        plain = _merged(plain, read_toml(Path(file)))
-    plain = _merged(plain, flags or {})
-    plain = _merged(_view_preset(plain.pop("view_preset", "auto"), plain), plain)
+        plain = merged(plain, read_toml(Path(file)))
+    plain = merged(plain, flags or {})
+    plain = merged(_view_preset(plain.pop("view_preset", "auto"), plain), plain)
     entry = SELECTORS.get(str(plain.get("selector")))
     plain = {"views": VIEWS if entry is None else entry.run_views, **plain}
     _check_keys(plain, RunConfig)
@@ -279,18 +228,19 @@ def _in_words(error: Mapping[str, Any]) -> str:
     return f"{place}: {error['msg']}, got {error['input']!r}"
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings, in which `over` wins."""
+    found = dict(base)
     for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merged(merged[key], value) if both else value
-    return merged
+        both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
+        found[key] = merged(found[key], value) if both else value
+    return found
 
 
 def _check_keys(plain: Mapping[str, Any], kind: Any, place: str = "") -> None:
     """Unknown keys get the nearest known name, at any depth."""
     known = {entry.name: entry for entry in dataclasses.fields(kind)}
-    _refuse_unknown(plain, known, place)
+    refuse_unknown(plain, known, place)
     for key, value in plain.items():
         if isinstance(value, bool) and "bool" not in str(known[key].type):
             raise ValueError(f"{place}{key} must not be true or false, got {value}")
@@ -299,7 +249,7 @@ def _check_keys(plain: Mapping[str, Any], kind: Any, place: str = "") -> None:
             _check_keys(value, default, f"{place}{key}.")
 
 
-def _refuse_unknown(plain: Iterable[str], known: Iterable[str], place: str) -> None:
+def refuse_unknown(plain: Iterable[str], known: Iterable[str], place: str) -> None:
     known = list(known)
     for key in plain:
         if key not in known:

@@ -13,7 +13,8 @@ from typing import Any
 from ..data import DATASETS, DataSettings, class_order, load, split, split_classes
 from ..files import read_toml
 from ..learning import learner
-from .config import RunConfig, _merged, _refuse_unknown, make_config, plain_values, run_hash
+from .config import RunConfig, make_config, merged, plain_values, refuse_unknown
+from .identity import run_hash
 
 # classes and training images a class, so that a grid can be counted where the data do not lie
 SIZES: Mapping[str, tuple[int, int]] = {"cifar100": (100, 500), "tinyimagenet": (200, 500)}
@@ -59,12 +60,12 @@ def read_grids(files: Sequence[str | Path], preset: str | None = None, flags: Ma
 
 def _configs(file: Path, preset: str | None, flags: Mapping[str, Any], slurm: dict[str, Any]) -> Iterator[RunConfig]:
     plain = read_toml(file)
-    _refuse_unknown(plain, [*(entry.name for entry in fields(RunConfig)), "view_preset", "grid", "slurm"], "")
+    refuse_unknown(plain, [*(entry.name for entry in fields(RunConfig)), "view_preset", "grid", "slurm"], "")
     slurm.update(_table("slurm", plain.pop("slurm", {})))
     blocks = plain.pop("grid", {})
     for block in blocks if isinstance(blocks, list) else [blocks]:
         for chosen in combinations(_table("grid", block)):
-            yield make_config(preset, None, _merged(_merged(plain, chosen), flags))
+            yield make_config(preset, None, merged(merged(plain, chosen), flags))
 
 
 def _table(name: str, value: Any) -> Mapping[str, Any]:
@@ -88,7 +89,7 @@ def combinations(block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for key, value in zip(lists, chosen, strict=True):
             for part in reversed(key.split(".")):
                 value = {part: value}
-            nested = _merged(nested, value)
+            nested = merged(nested, value)
         yield nested
 
 

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from ..files import write_atomically
 from ..metrics import all_metrics, average_accuracies
-from .config import RunConfig, hash_of, identity, plain_values
+from .config import RunConfig, plain_values
 from .finished import read_result
+from .identity import hash_of, identity
 
 NEXT, CHECKPOINT, FORMER = "checkpoint.next.safetensors", "checkpoint.safetensors", "checkpoint.former.safetensors"
 TEMPORARY = ".*.*"  # what write_atomically calls a file that is not whole yet

@@ -17,7 +17,8 @@ from ..data import Dataset, DataSettings, content, load
 from ..learning import learner
 from ..learning.trainer import Material
 from ..views import Made
-from .config import RunConfig, identity
+from .config import RunConfig
+from .identity import identity
 
 
 @dataclass(frozen=True)

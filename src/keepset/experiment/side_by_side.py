@@ -14,8 +14,9 @@ from ..checks import check_range
 from ..learning import fleet
 from ..learning.stack import PLACES, Stacks
 from ..learning.trainer import Engine, Trainer
-from .config import RunConfig, run_hash
+from .config import RunConfig
 from .episode_views import Told
+from .identity import run_hash
 from .results import RunFolder
 from .run import Life, life
 from .shared import Shared

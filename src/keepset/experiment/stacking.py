@@ -10,8 +10,9 @@ import torch
 from ..learning import learner
 from ..learning.resnet import ResNet18
 from ..learning.stack import check_stackable
-from .config import RunConfig, run_hash
+from .config import RunConfig
 from .grid import SIZES, Grid, Planned
+from .identity import run_hash
 from .work import finished
 
 

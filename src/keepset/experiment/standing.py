@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .config import RunConfig, identity
+from .config import RunConfig
 from .grid import Planned
+from .identity import identity
 from .locks import Locks
 from .results import ERROR
 from .work import failed, finished

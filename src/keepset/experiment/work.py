@@ -15,8 +15,9 @@ from typing import Any
 from ..data import DATASETS, data_folder
 from ..files import write_atomically
 from ..views.cache import cache_folder
-from .config import RunConfig, make_config, plain_values, run_hash
+from .config import RunConfig, make_config, plain_values
 from .grid import Planned
+from .identity import run_hash
 from .locks import Locks
 from .results import ERROR, RunFolder
 from .side_by_side import Failure, Pace, SideBySide, Watcher

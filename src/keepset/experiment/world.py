@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..buffer import Buffer
 from ..data import check_outside, split
 from ..embedding import embed
 from ..learning import learner
@@ -28,7 +27,8 @@ from ..selection import Selection, select_per_class
 from ..views.encoders import LEARNED
 from .config import RunConfig
 from .episode_views import EpisodeViews, Told
-from .results import Progress, RunFolder, json_number
+from .keeping import buffer_state, empty_buffer, told
+from .results import Progress, RunFolder
 from .shared import First, Shared
 
 Chosen = Mapping[int | str, Selection]
@@ -66,7 +66,7 @@ class World:
             for side in self.data.train_images.shape[2:]:
                 check_stackable(self.learner, self.model, side, config.train.batch, config.device)
         self.trainer = Trainer(self.model, self.learner, config.train, self.shared.material(config), engine)
-        self.buffer = _empty_buffer(config, self.data.classes)
+        self.buffer = empty_buffer(config, self.data.classes)
         self.views = EpisodeViews(config, self.data, folder, on_view, self.shared)
         self.views.check_cache(self.episodes)
         self.progress, self._resumed = Progress(), dict[str, Tensor]()
@@ -97,7 +97,7 @@ class World:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
         if self._resumed:
             load_model(self.model, self._resumed)
-            self.buffer.load_state_dict(_buffer_state(self.buffer, self.progress.counts, self._resumed))
+            self.buffer.load_state_dict(buffer_state(self.buffer, self.progress.counts, self._resumed))
         self.views.previous = self._resumed.get("previous")
 
     # ------------------------------------------------------------ train
@@ -249,7 +249,7 @@ class World:
 
     def next_episode(self, chosen: Chosen) -> None:
         rows = self.episodes[self.progress.episode].train_rows
-        self.progress.picks.append({str(label): _told(selection, rows) for label, selection in chosen.items()})
+        self.progress.picks.append({str(label): told(selection, rows) for label, selection in chosen.items()})
         self.progress.views.append(self.views.told)
         self.views.previous = None
         self.progress.episode += 1
@@ -291,30 +291,3 @@ class World:
         yield
         spent = time.perf_counter() - begin
         self.progress.seconds[phase] = self.progress.seconds.get(phase, 0.0) + spent
-
-
-def _empty_buffer(config: RunConfig, classes: int) -> Buffer:
-    if config.quota == "adaptive":
-        return Buffer(capacity=config.capacity)
-    if config.capacity < classes:
-        raise ValueError(f"capacity must be at least {classes} (one a class) with quota=fixed, got {config.capacity}")
-    return Buffer(per_class=config.capacity // classes)
-
-
-def _buffer_state(buffer: Buffer, counts: list[list[Any]], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    data = {name.removeprefix("buffer."): tensor for name, tensor in tensors.items() if name.startswith("buffer.")}
-    saved = {"counts": counts, "data": data, "generator": tensors["buffer-generator"]}
-    return {**buffer.state_dict(), **saved}
-
-
-def _told(selection: Selection, rows: Tensor) -> dict[str, Any]:
-    """What was kept of a class, as rows of the training images, and how it came about."""
-    return {
-        "rows": rows[list(selection)].tolist(),
-        "gains": [json_number(gain) for gain in map(float, selection.gains)],
-        "weights": {str(view): json_number(float(weight)) for view, weight in selection.weights.items()},
-        "scales": {str(view): json_number(float(scale)) for view, scale in selection.scales.items()},
-        "k": None if selection.k is None else int(selection.k),
-        "objective": json_number(float(selection.objective)),
-        "notes": list(map(str, selection.notes)),
-    }
