@@ -255,6 +255,7 @@ def test_results__are_runs_of_these_files() -> None:
 @pytest.mark.parametrize(
     ("packed", "stems", "seeds"),
     [
+        ("simclr_digits", ["simclr_digits"], 30),
         ("digits", ["claims_digits", "past_mers_digits", "ablations_digits", "full_digits"], 30),
         ("small_cifar100", ["small_cifar100", "past_mers_small_cifar100"], 5),
         ("learner_small_cifar100", ["learner_small_cifar100"], 5),
