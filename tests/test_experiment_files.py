@@ -189,6 +189,7 @@ SEEDS = {
     "past_mers_cifar100": 8,
     "past_mers_cifar100_order_42": 6,
     "past_mers_narrow_cifar100": 6,
+    "past_mers_learners_cifar100": 3,
     "claims_cifar100": 3,
     "ablations_cifar100": 3,
     "ablations_cifar100_order_42": 3,
