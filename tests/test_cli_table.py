@@ -207,4 +207,4 @@ def test_table__of_runs_that_were_run(call: Any, tmp_path: Path) -> None:
     assert float(rows["maxherding:pixels"]["mean"]) == pytest.approx(finals["maxherding"])
     assert rows["mers"]["dataset"].startswith("small.npz ")
     assert ", 2 episodes, 1 epoch, " in call("table", "runs")[1]
-    assert "1 epoch an episode\n" in call("show", str(next((tmp_path / "runs").glob("*"))))[1]
+    assert "1 epoch an episode, on cpu\n" in call("show", str(next((tmp_path / "runs").glob("*"))))[1]
