@@ -46,10 +46,10 @@ def show(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
 
 def _set_otherwise(identity: dict[str, Any]) -> Iterator[str]:
     """Settings of the run that are not at their defaults, but for those that are told anyway."""
-    from ..experiment.config import make_config, plain_values
+    from ..experiment.config import RunConfig, merged, own_view_preset, plain_values
     from ..views import ENCODERS
 
-    usual = plain_values(make_config(flags={"data": {"name": identity["data"]["name"]}, "device": "cpu"}))
+    usual = merged(plain_values(RunConfig(device="cpu")), own_view_preset(identity["data"]["name"]))
     if identity["quota"] != usual["quota"]:
         yield f"quota={identity['quota']}"
     for room in ("data", "model", "train", "learning"):

@@ -215,9 +215,14 @@ def _view_preset(name: Any, plain: Mapping[str, Any]) -> Mapping[str, Any]:
     if name == "auto":
         data = plain.get("data", {})
         name = data.get("name", DataSettings.name) if isinstance(data, Mapping) else ""
-        return VIEW_PRESETS["digits" if name == "digits" else "desk"]
+        return own_view_preset(name)
     check_choice("view_preset", name, ["auto", *VIEW_PRESETS])
     return VIEW_PRESETS[name]
+
+
+def own_view_preset(data: str) -> Mapping[str, Any]:
+    """That of the data set, by name."""
+    return VIEW_PRESETS["digits" if data == "digits" else "desk"]
 
 
 def _in_words(error: Mapping[str, Any]) -> str:
